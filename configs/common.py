@@ -1,0 +1,73 @@
+"""Defaults of every config, and the argument behind the colon: `configs/hier.py:length=2048,alpha=0.4`."""
+
+import ast
+import difflib
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """Every key that a config may have; lpe/settings.py says what each allows."""
+    return ConfigDict(
+        {
+            "name": "run",
+            "seed": 0,
+            "checkpoint": "bert-mini",  # a folder, a hub id, or an embedded name
+            "position": {"name": "learned"},
+            "attention": {"name": "full"},
+            "dtype": "float32",  # of the computation; parameters are float32
+            "remat": "none",
+            "task": {"name": "mlm", "length": 128, "mask_rate": 0.15},
+            "data": {"source": "sotu"},
+            "train": {"steps": 1000, "batch_size": 32, "view": "full", "log_every": 10},
+            "optim": {
+                "learning_rate": 5e-4,
+                "warmup_steps": 100,
+                "schedule": "linear",
+                "weight_decay": 0.01,
+                "b1": 0.9,
+                "b2": 0.98,
+                "eps": 1e-6,
+                "clip_norm": 1.0,
+                "no_decay": (r".*/(bias|scale)", r"position/.*"),
+            },
+            "eval": {"every": 500, "batch_size": 32, "examples": 200, "views": ("full",)},
+            "save": {"every_minutes": 2.0, "keep": 2, "dtype": "float32"},  # dtype "no": no model folder at the end
+            "mesh": {"data": -1},
+            "sharding_rules": {},
+            "arms": (),  # (name, overrides): the same run with changes, side by side in one report
+        }
+    )
+
+
+def parse(argument: str | None, **defaults):
+    """The argument "key=value,flag,…" as a ConfigDict with the given defaults; a bare key means True.
+
+    Raises:
+      ValueError: a key that the config does not take, or a value of another type than its default.
+    """
+    values = dict(defaults)
+    for part in filter(None, (argument or "").split(",")):
+        key, equals, text = part.partition("=")
+        if key not in defaults:
+            near = difflib.get_close_matches(key, defaults, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"this config takes no argument {key!r}; {hint}it takes {', '.join(defaults)}")
+        values[key] = _value(key, text, defaults[key]) if equals else True
+        if not equals and not isinstance(defaults[key], bool):
+            raise ValueError(f"argument {key!r} needs a value: {key}={defaults[key]}")
+    return ConfigDict(values)
+
+
+def _value(key: str, text: str, default):
+    if isinstance(default, str):
+        return text
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError) as e:
+        raise ValueError(f"argument {key}={text!r} is not a {type(default).__name__}, as in {key}={default}") from e
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise ValueError(f"argument {key}={text!r} is not a {type(default).__name__}, as in {key}={default}")
+    return value

@@ -1,0 +1,39 @@
+"""Writes a model as an ordinary Hugging Face folder that stock transformers loads."""
+
+from pathlib import Path
+
+import numpy as np
+
+from lpe.checkpoint import config, files, load, mapping
+from lpe.models.bert import BertConfig
+
+
+def save(
+    folder: Path,
+    params: dict,
+    cfg: BertConfig,
+    family: str,
+    heads: tuple[str, ...],
+    raw: dict,
+    table_mD: np.ndarray,
+    dtype: str,
+    tokenizer,
+) -> None:
+    """Writes `folder`, whole or not at all.
+
+    Args:
+      params: nested parameters of the model.
+      table_mD: the position table to write, reserved rows included.
+      dtype: float32, float16 or bfloat16, of the file.
+      tokenizer: travels along when given, with model_max_length set to the positions there are.
+    """
+    params = {**params, "position": {"table": table_mD}}
+    module = config.FAMILIES[family]
+    table = load.family_table(family, "classifier" in heads)
+    body = {theirs for _, theirs, _ in (*module.ENCODER, *module.POOLER)}
+    prefix = module.PREFIX if {"mlm", "classifier"} & set(heads) else ""
+    names = {theirs: prefix + theirs if theirs in body else theirs for _, theirs, _ in table}
+    tensors = mapping.export_tensors([(ours, names[theirs], op) for ours, theirs, op in table], params)
+    if tokenizer is not None:
+        tokenizer.model_max_length = table_mD.shape[0] - cfg.reserved_rows
+    files.write_folder(folder, config.write(cfg, family, heads, raw, table_mD.shape[0], dtype), tensors, dtype, tokenizer)

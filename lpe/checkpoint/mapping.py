@@ -1,0 +1,91 @@
+"""Applies a family's TABLE in both directions: import from their names, export to them. Strict on both sides.
+
+A row is (our path, their name with {i} for the layer, operation). The operations, and nothing else, change a tensor:
+  same       unchanged
+  transpose  their [out, in]  = our [in, out]
+  split      their [N·H, D]   = our [D, N, H]
+  split_bias their [N·H]      = our [N, H]
+  merge      their [D, N·H]   = our [N, H, D]
+"""
+
+import logging
+import math
+from collections.abc import Iterable
+
+import jax.numpy as jnp
+import numpy as np
+
+from lpe.params import Spec, flatten, nest
+
+log = logging.getLogger(__name__)
+Row = tuple[str, str, str]
+
+
+def theirs_shape(op: str, ours: tuple[int, ...]) -> tuple[int, ...]:
+    return {
+        "same": ours,
+        "transpose": ours[::-1],
+        "split": (math.prod(ours[1:]), ours[0]),
+        "split_bias": (math.prod(ours),),
+        "merge": (ours[-1], math.prod(ours[:-1])),
+    }[op]
+
+
+def to_ours(op: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return (x if op in ("same", "split_bias") else x.T).reshape(shape)
+
+
+def to_theirs(op: str, x: np.ndarray) -> np.ndarray:
+    shape = theirs_shape(op, x.shape)
+    return x.reshape(shape) if op in ("same", "split_bias") else x.reshape(shape[::-1]).T
+
+
+def import_params(table: Iterable[Row], specs: dict[str, Spec], tensors: dict[str, np.ndarray], source: str) -> dict:
+    """The nested parameters for `specs`.
+
+    Raises:
+      ValueError: naming every key that is missing, left over, or of a wrong shape.
+    """
+    rows = {ours: (theirs, op) for ours, theirs, op in table}
+    unmapped = sorted(set(specs) - set(rows))
+    if unmapped:
+        raise ValueError(f"the table of this family has no row for {', '.join(unmapped)}")
+    left, problems, flat = dict(tensors), [], {}
+    for ours, spec in specs.items():
+        theirs, op = rows[ours]
+        stacked = spec.axes[0] == "layers"
+        shape = spec.shape[1:] if stacked else spec.shape
+        parts = []
+        for name in [theirs.format(i=i) for i in range(spec.shape[0])] if stacked else [theirs]:
+            x = left.pop(name, None)
+            if x is None:
+                problems.append(f"missing {name}")
+            elif x.shape != theirs_shape(op, shape):
+                problems.append(f"{name}: shape {x.shape}, expected {theirs_shape(op, shape)}")
+            elif not np.isfinite(x).all():
+                problems.append(f"{name}: not finite (NaN or infinity)")
+            else:
+                parts.append(to_ours(op, x, shape))
+        if len(parts) == (spec.shape[0] if stacked else 1):
+            flat[ours] = jnp.asarray(np.stack(parts) if stacked else parts[0], jnp.float32)
+    problems += [f"left over {name}" for name in sorted(left)]
+    if problems:
+        shown = problems[:20] + ([f"… and {len(problems) - 20} more"] if len(problems) > 20 else [])
+        raise ValueError(f"{source}: the weights do not fit its config.json:\n  " + "\n  ".join(shown))
+    return nest(flat)
+
+
+def export_tensors(table: Iterable[Row], params: dict) -> dict[str, np.ndarray]:
+    """Their tensors from our nested parameters, float32."""
+    flat, tensors = flatten(params), {}
+    for ours, theirs, op in table:
+        if ours not in flat:
+            continue
+        x = np.asarray(flat.pop(ours), np.float32)
+        if "{i}" in theirs:
+            tensors |= {theirs.format(i=i): to_theirs(op, x[i]) for i in range(x.shape[0])}
+        else:
+            tensors[theirs] = to_theirs(op, x)
+    if flat:
+        raise ValueError(f"no stock name for {', '.join(sorted(flat))}")
+    return tensors

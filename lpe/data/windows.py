@@ -1,0 +1,76 @@
+"""Documents as windows of tokens that can be read whole or piece by piece, so that lengths are compared on equal tokens."""
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+
+from lpe.data.sources import Document
+
+log = logging.getLogger(__name__)
+SPECIALS = 2  # [CLS] … [SEP]
+
+
+class Layout(NamedTuple):
+    """A window is `pieces` pieces of `piece` tokens each; read whole it is one input of content + 2 tokens."""
+
+    pieces: int
+    piece: int
+
+    @property
+    def content(self) -> int:
+        return self.pieces * self.piece
+
+
+def layout(length: int, trained: int) -> Layout:
+    """How an input of `length` tokens divides into inputs of at most `trained` tokens, special tokens included.
+
+    384 over 128 is 3 × 126 tokens: the same 378 tokens are read as one input of 380 or as three of 128.
+
+    Raises:
+      ValueError: no room for special tokens and a token.
+    """
+    if length <= SPECIALS or trained <= SPECIALS:
+        raise ValueError(f"length={length}, allowed is more than {SPECIALS}: [CLS] and [SEP] need their places")
+    if length <= trained:
+        return Layout(1, length - SPECIALS)
+    pieces = max(2, (length - SPECIALS) // (trained - SPECIALS))
+    return Layout(pieces, min(trained - SPECIALS, (length - SPECIALS) // pieces))
+
+
+class Windows(NamedTuple):
+    """tokens i32[W, content], padded with 0 behind `real` i32[W] tokens; `document` i32[W]."""
+
+    tokens: np.ndarray
+    real: np.ndarray
+    document: np.ndarray
+
+    def take(self, count: int) -> "Windows":
+        """`count` windows spread evenly over the source; all of them if there are fewer."""
+        at = np.unique(np.linspace(0, len(self.real) - 1, min(count, len(self.real))).round().astype(int))
+        return Windows(*(x[at] for x in self))
+
+
+def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> Windows:
+    """Consecutive windows of `content` tokens; none crosses a document's end, the last one of a document may be shorter.
+
+    Raises:
+      ValueError: no tokens at all, or more than `unknown` of them unknown to the tokenizer.
+    """
+    rows, real, owner, unk, total = [], [], [], 0, 0
+    for number, doc in enumerate(docs):
+        ids = np.asarray(tokenizer(doc.text, add_special_tokens=False, verbose=False)["input_ids"], np.int32)
+        unk, total = unk + int((ids == tokenizer.unk_token_id).sum()), total + len(ids)
+        for start in range(0, len(ids), content):
+            part = ids[start : start + content]
+            rows.append(np.pad(part, (0, content - len(part))))
+            real.append(len(part))
+            owner.append(number)
+    if total == 0:
+        raise ValueError(f"the tokenizer made no tokens of {len(docs)} documents")
+    if unk > unknown * total:
+        raise ValueError(f"{unk / total:.0%} of the tokens are {tokenizer.unk_token}: this tokenizer does not fit this text")
+    log.info(
+        "%d documents, %d tokens (%.1f %% unknown), %d windows of %d", len(docs), total, 100 * unk / total, len(rows), content
+    )
+    return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32))

@@ -1,0 +1,281 @@
+"""The model that a notebook holds: parameters as a pytree, everything else static."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from lpe import assets, build, params, tokens
+from lpe.build import Recipe
+from lpe.checkpoint import export, files, load, mapping
+
+log = logging.getLogger(__name__)
+
+
+class Companions:
+    """What travels with a model without touching its computation: any two compare equal, so none causes a new compilation."""
+
+    def __init__(self, tokenizer=None, raw: dict | None = None, source: str = ""):
+        self.tokenizer, self.raw, self.source = tokenizer, raw or {}, source
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Companions)
+
+    def __hash__(self) -> int:
+        return hash(Companions)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["recipe", "companions"])
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A BERT-family model with its position method and attention pattern; a pytree, usable under jit and grad.
+
+    params: nested dict of float32 arrays. recipe: config, position, attention as plain data.
+    """
+
+    params: dict
+    recipe: Recipe
+    companions: Companions = dataclasses.field(default_factory=Companions)
+
+    @property
+    def config(self):
+        return self.recipe.config
+
+    @property
+    def tokenizer(self):
+        return self.companions.tokenizer
+
+    @property
+    def max_length(self) -> int | None:
+        """Positions that the model offers; None = no limit."""
+        return build.network(self.recipe).position.max_length
+
+    def encode(self, batch: Mapping[str, Any]) -> Array:
+        """The last hidden state, f32[B, T, D], of a batch as transformers' tokenizers make it.
+
+        Raises:
+          ValueError: an id outside the vocabulary, or an input longer than the model's positions.
+        """
+        return _run(self, self._checked(batch), "encode")
+
+    def mlm_logits(self, batch: Mapping[str, Any]) -> Array:
+        """Scores of the vocabulary at every place, f32[B, T, V]. Raises ValueError without an MLM head, or as encode."""
+        self.require("mlm")
+        return _run(self, self._checked(batch), "mlm")
+
+    def classify(self, batch: Mapping[str, Any]) -> Array:
+        """Class scores f32[B, C]. Raises ValueError without a classification head, or as encode."""
+        self.require("pooler", "classifier")
+        return _run(self, self._checked(batch), "classify")
+
+    def extend(
+        self,
+        *,
+        max_length: int | None = None,
+        position: Mapping[str, Any] | None = None,
+        attention: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> "Model":
+        """The same weights with another position method or attention pattern; short inputs keep their outputs where it claims so.
+
+        Args:
+          max_length: positions wanted; shorthand for the option of that name of `position`.
+          position: {"name": …, options}. Default: hierarchical when max_length is given, else unchanged.
+          attention: {"name": …, options}. Default: unchanged.
+          seed: for rows that are drawn anew (`random`).
+
+        Raises:
+          ValueError: an unknown method or option, or a length that the method does not reach.
+        """
+        cfg = self.config
+        if "table" in self.params.get("position", {}):
+            cfg = dataclasses.replace(cfg, max_position_embeddings=self.params["position"]["table"].shape[0])
+        recipe = self.recipe._replace(config=cfg)
+        if position is not None or max_length is not None:
+            spec = dict(position or {"name": "hierarchical"})
+            if max_length is not None:
+                spec["max_length"] = max_length
+            recipe = recipe._replace(position=build.freeze(spec))
+        if attention is not None:
+            recipe = recipe._replace(attention=build.freeze(attention))
+        if recipe.position == self.recipe.position:
+            recipe = recipe._replace(config=self.config)
+            table = self.params.get("position", {})
+        else:
+            table = build.network(recipe).position.adopt(self.params.get("position", {}), jax.random.key(seed))
+        new = {**self.params, "position": table}
+        params.check(build.network(recipe).specs, new)
+        return dataclasses.replace(self, params=new, recipe=recipe)
+
+    def position_table(self) -> Array:
+        """The position table as stock classes hold it: reserved rows, then the vector of every position, f32[rows, D].
+
+        Raises:
+          ValueError: the method has no limit; extend with max_length first.
+        """
+        if self.max_length is None:
+            raise ValueError("this position method has no limit; give one: model.extend(max_length=…, position=…)")
+        reserved = self.params["position"]["table"][: self.config.reserved_rows]
+        return jnp.concatenate([reserved, _table(self, self.max_length)])
+
+    def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
+        """Writes an ordinary Hugging Face folder: config.json, model.safetensors, the tokenizer.
+
+        Args:
+          folder: must not exist yet, or be empty.
+          dtype: float32, float16 or bfloat16, of the file.
+        """
+        net = build.network(self.recipe)
+        if net.pattern.specs or self.recipe.attention != build.freeze({"name": "full"}):
+            raise ValueError(
+                f"attention {dict(self.recipe.attention)} has no stock class that lpe writes; extend with full first"
+            )
+        c = self.companions
+        export.save(
+            Path(folder).expanduser(), self.params, self.config, self.recipe.family, self.recipe.heads, c.raw,
+            np.asarray(self.position_table()), dtype, c.tokenizer,
+        )  # fmt: skip
+
+    def require(self, *heads: str) -> None:
+        """Raises ValueError, with the way out, when the checkpoint brought no such head."""
+        missing = [h for h in heads if h not in self.recipe.heads]
+        if missing:
+            raise ValueError(
+                f"{self.companions.source or 'this model'} has no {' and no '.join(missing)} head; "
+                f"it has {', '.join(self.recipe.heads) or 'none'}. Load a checkpoint that was saved with it."
+            )
+
+    def _checked(self, batch: Mapping[str, Any]) -> dict[str, Array]:
+        """The batch as int32 arrays; refuses what would otherwise be read outside a table. Values are seen outside jit only."""
+        limit = self.max_length
+        out = {k: jnp.asarray(v, jnp.int32) for k, v in batch.items() if k in BATCH_KEYS}
+        unknown = set(batch) - set(BATCH_KEYS)
+        if unknown or "input_ids" not in out:
+            raise ValueError(f"batch keys {sorted(batch)}: needs input_ids, may have {', '.join(BATCH_KEYS[1:])}")
+        for key, x in out.items():
+            if x.ndim != 2 or x.shape != out["input_ids"].shape or x.shape[1] == 0:
+                raise ValueError(f"{key} has shape {x.shape}; all keys have one shape [batch, length]")
+        if any(isinstance(x, jax.core.Tracer) for x in out.values()):
+            return out
+        _check_range(out["input_ids"], self.config.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")
+        if "token_type_ids" in out:
+            _check_range(out["token_type_ids"], self.config.type_vocab_size, "token_type_ids", "type_vocab_size")
+        position = np.asarray(tokens.from_batch(out).position)
+        if limit is not None and position.max() >= limit:
+            raise ValueError(build.too_long(int(position.max()) + 1, self.recipe, limit))
+        if "position_ids" not in out and limit is not None and out["input_ids"].shape[1] > limit:
+            out["position_ids"] = jnp.asarray(position)  # longer only by padding
+        return out
+
+
+BATCH_KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+
+def _check_range(x: Array, size: int, key: str, why: str) -> None:
+    low, high = int(x.min()), int(x.max())
+    if low < 0 or high >= size:
+        raise ValueError(f"{key} has {low if low < 0 else high}, allowed are 0 to {size - 1} ({why})")
+
+
+@partial(jax.jit, static_argnames="what")
+def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
+    from lpe.models import bert
+
+    x, tok = build.network(model.recipe).encode(model.params, batch)
+    if what == "mlm":
+        return bert.mlm_logits(model.params, model.config, x)
+    if what == "classify":
+        return bert.classify(model.params, x, tok)
+    return x.astype(jnp.float32)
+
+
+@partial(jax.jit, static_argnames="length")
+def _table(model: Model, length: int) -> Array:
+    net = build.network(model.recipe)
+    ids = jnp.zeros((1, length), jnp.int32)
+    zeros = jnp.zeros((1, length, model.config.hidden_size), jnp.float32)
+    return net.position.embed(model.params["position"], zeros, tokens.from_batch({"input_ids": ids}))[0]
+
+
+def find(source: str | Path) -> Path:
+    """The folder of a checkpoint: an embedded name, a folder, or a hub id (fetched into the hub's own cache).
+
+    Raises:
+      FileNotFoundError: none of them, or the hub is out of reach.
+    """
+    if str(source) in assets.CHECKPOINTS:
+        return assets.CHECKPOINTS[str(source)]
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") != 1:
+        raise FileNotFoundError(
+            f"checkpoint {str(source)!r} is no folder, no hub id (owner/name) and none of {', '.join(assets.CHECKPOINTS)}"
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        patterns = ["config.json", "model*.safetensors*", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json"]
+        return Path(snapshot_download(str(source), allow_patterns=patterns))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
+        raise FileNotFoundError(
+            f"checkpoint {str(source)!r} is no folder here and could not be fetched from the hub ({type(e).__name__}); "
+            f"give a folder with config.json and {files.WEIGHTS}"
+        ) from e
+
+
+def read_tokenizer(folder: Path):
+    """The folder's tokenizer, or None when it has none. Its own maximum never cuts a text."""
+    if not any((folder / f).is_file() for f in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
+        return None
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.model_max_length = int(1e30)  # the length is checked at the model's door, where nothing is cut
+    return tokenizer
+
+
+def from_pretrained(
+    source: str | Path,
+    *,
+    position: Mapping[str, Any] | None = None,
+    attention: Mapping[str, Any] | None = None,
+    dtype: str = "float32",
+    remat: str = "none",
+    seed: int = 0,
+) -> Model:
+    """Loads a BERT-family checkpoint.
+
+    Args:
+      source: a folder in Hugging Face's form, a hub id, or an embedded name ("bert-mini").
+      position: {"name": …, options}; default: the trained table.
+      attention: {"name": …, options}; default: full.
+      dtype: compute dtype, float32 or bfloat16; parameters are float32.
+      remat: what the backward pass recomputes: none, full, dots.
+      seed: for rows that are drawn anew.
+
+    Raises:
+      FileNotFoundError: nothing there. ValueError: something in it that lpe does not read, by name.
+    """
+    folder = find(source)
+    family, cfg, _ = load.read_config(folder)
+    build.network(Recipe(family, cfg, (), build.freeze(position or {"name": "learned"}), build.freeze(attention or {"name": "full"}), dtype, remat))  # fmt: skip
+    src = load.read(folder)
+    recipe = Recipe(src.family, src.config, src.heads, dtype=dtype, remat=remat)
+    weights = mapping.import_params(src.table, build.network(recipe).specs, src.tensors, src.name)
+    model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source)))
+    return model.extend(position=position, attention=attention, seed=seed)
+
+
+def initialise(cfg, heads: tuple[str, ...], *, family: str = "bert", seed: int = 0, tokenizer=None) -> Model:
+    """A model with fresh weights."""
+    recipe = Recipe(family, cfg, heads)
+    return Model(params.init(build.network(recipe).specs, jax.random.key(seed)), recipe, Companions(tokenizer))

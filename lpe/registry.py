@@ -1,0 +1,52 @@
+"""A method is found by its file: `load("positions", "hierarchical")` imports lpe/positions/hierarchical.py."""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+NOT_METHODS = {"base", "table"}
+
+
+def names(package: str) -> list[str]:
+    """The methods of a sub-package of lpe, by file name."""
+    module = importlib.import_module(f"lpe.{package}")
+    return sorted(m.name for m in pkgutil.iter_modules(module.__path__) if m.name not in NOT_METHODS)
+
+
+def load(package: str, name: str) -> ModuleType:
+    """The module lpe.<package>.<name>.
+
+    Raises:
+      ValueError: no such method; the message lists those that exist and suggests the nearest.
+    """
+    known = names(package)
+    if name not in known:
+        raise ValueError(f"lpe.{package} has no method {name!r}{nearest(name, known)}")
+    return importlib.import_module(f"lpe.{package}.{name}")
+
+
+def make(package: str, spec: dict, *args):
+    """Calls make(*args, **rest of spec) of the method that spec["name"] names, after checking the keywords.
+
+    Raises:
+      ValueError: no name, an unknown method or an unknown keyword.
+    """
+    kwargs = dict(spec)
+    if "name" not in kwargs:
+        raise ValueError(f"a method of lpe.{package} is given as {{'name': ..., options}}, not {spec!r}")
+    name = kwargs.pop("name")
+    module = load(package, name)
+    allowed = [p.name for p in inspect.signature(module.make).parameters.values() if p.kind == p.KEYWORD_ONLY]
+    for key in kwargs:
+        if key not in allowed:
+            raise ValueError(f"{package}.{name} has no option {key!r}{nearest(key, allowed)}")
+    return module.make(*args, **kwargs)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """The tail of an error message: what is near, and what there is."""
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{hint} (there are: {', '.join(known) or 'none'})"

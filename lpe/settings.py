@@ -1,0 +1,102 @@
+"""What a config may say: every key, its type and range. Checked before anything is loaded or compiled."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from lpe.optim import SCHEDULES
+from lpe.registry import nearest
+
+
+class Rule(NamedTuple):
+    allowed: str
+    holds: Callable[[Any], bool]
+
+
+def _int(low: int) -> Rule:
+    return Rule(f"whole numbers from {low}", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= low)
+
+
+def _number(low: float, high: float = float("inf"), *, above: bool = False) -> Rule:
+    text = f"numbers {'above' if above else 'from'} {low}" + ("" if high == float("inf") else f" to {high}")
+    return Rule(
+        text,
+        lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and (low < v if above else low <= v) and v <= high,
+    )
+
+
+def _one_of(*values: str) -> Rule:
+    return Rule("one of " + ", ".join(values), lambda v: v in values)
+
+
+TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v))
+METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
+NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
+SIZES = Rule("{name: size}", lambda v: isinstance(v, Mapping) and all(isinstance(x, int) for x in v.values()))
+ARMS = Rule(
+    "a list of [name, {overrides}]",
+    lambda v: all(len(a) == 2 and isinstance(a[0], str) and isinstance(a[1], Mapping) for a in v),
+)
+
+SCHEMA: dict[str, Any] = {
+    "name": TEXT,
+    "seed": _int(0),
+    "checkpoint": TEXT,
+    "position": METHOD,
+    "attention": METHOD,
+    "dtype": _one_of("float32", "bfloat16"),
+    "remat": _one_of("none", "full", "dots"),
+    "task": METHOD,
+    "data": {"source": TEXT},
+    "train": {"steps": _int(0), "batch_size": _int(1), "view": TEXT, "log_every": _int(1)},
+    "optim": {
+        "learning_rate": _number(0, above=True),
+        "warmup_steps": _int(0),
+        "schedule": _one_of(*SCHEDULES),
+        "weight_decay": _number(0),
+        "b1": _number(0, 1),
+        "b2": _number(0, 1),
+        "eps": _number(0, above=True),
+        "clip_norm": _number(0, above=True),
+        "no_decay": NAMES,
+    },
+    "eval": {"every": _int(1), "batch_size": _int(1), "examples": _int(1), "views": NAMES},
+    "save": {
+        "every_minutes": _number(0, above=True),
+        "keep": _int(1),
+        "dtype": _one_of("float32", "float16", "bfloat16", "no"),
+    },
+    "mesh": SIZES,
+    "sharding_rules": Rule("{logical axis: mesh axis}", lambda v: isinstance(v, Mapping)),
+    "arms": ARMS,
+}
+
+
+def check(config: Mapping[str, Any], schema: Mapping[str, Any] = SCHEMA, prefix: str = "") -> None:
+    """Raises ValueError that names every key that is unknown, missing or out of range, with the nearest known key."""
+    problems = _problems(config, schema, prefix)
+    if problems:
+        raise ValueError("the config cannot be run:\n  " + "\n  ".join(problems))
+
+
+def _problems(config: Mapping[str, Any], schema: Mapping[str, Any], prefix: str) -> list[str]:
+    found = [f"{prefix}{k}: unknown key{nearest(k, sorted(schema))}" for k in config if k not in schema]
+    for key, rule in schema.items():
+        if key not in config:
+            found.append(f"{prefix}{key}: missing")
+        elif isinstance(rule, Rule):
+            if not rule.holds(config[key]):
+                found.append(f"{prefix}{key}={config[key]!r}, allowed: {rule.allowed}")
+        elif not isinstance(config[key], Mapping):
+            found.append(f"{prefix}{key}={config[key]!r}, allowed: a group of keys ({', '.join(rule)})")
+        else:
+            found += _problems(config[key], rule, f"{prefix}{key}.")
+    return found
+
+
+def merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict:
+    """`config` with an arm's overrides: groups are merged key by key, a method ({"name": …}) is replaced whole."""
+    out = dict(config)
+    for key, value in overrides.items():
+        group = isinstance(value, Mapping) and "name" not in value and isinstance(out.get(key), Mapping)
+        out[key] = merged(out[key], value) if group else value
+    return out

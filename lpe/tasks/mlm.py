@@ -1,0 +1,186 @@
+"""Masked language modelling (Devlin et al. 2018, §3.1): 15 % of the tokens, of which 80 % [MASK], 10 % random, 10 % kept.
+
+One window of text, masked once, can be read in several views, so that lengths are compared on equal tokens and masks:
+  full      one input of the whole length
+  pieces    the same tokens and masks as several inputs of the trained length
+  first     only the first of these pieces: the text truncated
+  shuffled  the pieces with their positions in random order: what a model scores that uses no order
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import grain
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from lpe.data import windows
+from lpe.data.windows import Layout, Windows
+from lpe.models import bert
+from lpe.tasks.base import Task
+
+VIEWS = ("full", "pieces", "first", "shuffled")
+UNUSED = -100
+EVAL_SEED = 20_210
+
+
+def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_mask_rate: float | None = None) -> Task:
+    """The MLM task.
+
+    Args:
+      cfg: the model's config.
+      encode: (params, batch, *, key) -> ([B, T, D], Tokens).
+      length: tokens of an input, [CLS] and [SEP] included; beyond the trained rows it is divided for the other views.
+      mask_rate: share of the tokens to predict, in (0, 1).
+      train_mask_rate: the same for training, where it differs (Wettig et al., arXiv 2202.08005: 0.4 can beat 0.15).
+
+    Raises:
+      ValueError: a value outside its range.
+    """
+    if isinstance(length, bool) or not isinstance(length, int) or length <= windows.SPECIALS:
+        raise ValueError(f"task.length={length!r}, allowed are whole numbers above {windows.SPECIALS}")
+    train_rate = mask_rate if train_mask_rate is None else train_mask_rate
+    for name, rate in (("mask_rate", mask_rate), ("train_mask_rate", train_rate)):
+        if not isinstance(rate, float) or not 0.0 < rate < 1.0:
+            raise ValueError(f"task.{name}={rate!r}, allowed are 0 < {name} < 1; BERT's is 0.15")
+    lay = windows.layout(length, cfg.max_position_embeddings - cfg.reserved_rows)
+
+    def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
+        x_BTD, _ = encode(params, batch, key=key)
+        x_BMD = jnp.take_along_axis(x_BTD, batch["places"][..., None], axis=1)
+        return bert.mlm_logits(params, cfg, x_BMD)
+
+    def loss(params: dict, batch: dict[str, Array], key: Array | None):
+        scores, labels = logits(params, batch, key), batch["labels"]
+        used = labels != UNUSED
+        each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.where(used, labels, 0))
+        count = jnp.maximum(used.sum(), 1)
+        total = jnp.where(used, each, 0.0).sum()
+        right = (used & (scores.argmax(-1) == labels)).sum()
+        return total / count, {"loss": (total, count), "accuracy": (right, count)}
+
+    def predict(params: dict, batch: dict[str, Array]) -> dict[str, Array]:
+        scores, labels = logits(params, batch, None), batch["labels"]
+        each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.maximum(labels, 0))
+        return {"right": scores.argmax(-1) == labels, "loss": each}
+
+    def prepare(docs, tokenizer) -> Windows:
+        return windows.cut(docs, tokenizer, lay.content)
+
+    def dataset(cut: Windows, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
+        if limit is not None:
+            cut = cut.take(limit)
+        read = partial(example, cut, lay, view, train_rate if limit is None else mask_rate, tokenizer)
+        ds = grain.MapDataset.source(range(len(cut.real))).seed(seed if limit is None else EVAL_SEED)
+        if limit is None:
+            ds = ds.shuffle().repeat()
+        return ds.random_map(lambda i, rng: read(i, rng)).batch(batch_size, batch_fn=join)
+
+    return Task({}, ("mlm",), VIEWS, prepare, dataset, loss, predict, score, check)
+
+
+def check(tokenizer) -> None:
+    """Raises ValueError when the tokenizer cannot frame or mask an input."""
+    if tokenizer is None:
+        raise ValueError("the checkpoint brings no tokenizer; put its tokenizer files into the folder")
+    missing = [t for t in ("cls_token", "sep_token", "mask_token") if getattr(tokenizer, t) is None]
+    if missing:
+        raise ValueError(f"the tokenizer has no {', '.join(missing)}; MLM needs all three")
+
+
+def mask(tokens: np.ndarray, real: int, lay: Layout, rate: float, tokenizer, rng: np.random.Generator):
+    """Chooses, piece by piece, round(rate · real tokens) places, at least 1, and hides them.
+
+    Args:
+      tokens: i32[content], `real` of them real.
+
+    Returns:
+      hidden i32[content], places i32[pieces, M] within the piece, labels i32[pieces, M] with -100 where a slot is unused.
+    """
+    slots = max(1, round(rate * lay.piece))
+    places = np.zeros((lay.pieces, slots), np.int32)
+    labels = np.full((lay.pieces, slots), UNUSED, np.int32)
+    hidden = tokens.copy()
+    for p in range(lay.pieces):
+        inside = min(max(real - p * lay.piece, 0), lay.piece)
+        count = min(max(1, round(rate * inside)), slots) if inside else 0
+        at = np.sort(rng.permutation(inside)[:count])
+        places[p, :count], labels[p, :count] = at, tokens[p * lay.piece + at]
+        action = rng.random(count)
+        drawn = rng.integers(0, len(tokenizer), count)
+        new = np.where(action < 0.8, tokenizer.mask_token_id, np.where(action < 0.9, drawn, labels[p, :count]))
+        hidden[p * lay.piece + at] = new
+    return hidden, places, labels
+
+
+def example(cut: Windows, lay: Layout, view: str, rate: float, tokenizer, i: int, rng: np.random.Generator) -> dict:
+    """Window i in a view, as arrays with a leading axis of inputs; the masks depend on `rng` only, not on the view."""
+    real = int(cut.real[i])
+    hidden, places, labels = mask(cut.tokens[i], real, lay, rate, tokenizer, rng)
+    if view == "full":
+        parts, offsets = hidden[None], np.arange(lay.pieces)[:, None] * lay.piece
+        places, labels, sizes = (places + offsets).reshape(1, -1), labels.reshape(1, -1), [real]
+    else:
+        parts = hidden.reshape(lay.pieces, lay.piece)
+        sizes = [min(max(real - p * lay.piece, 0), lay.piece) for p in range(lay.pieces)]
+        if view == "first":
+            parts, places, labels, sizes = parts[:1], places[:1], labels[:1], sizes[:1]
+    rows = [frame(part, size, tokenizer) for part, size in zip(parts, sizes, strict=True)]
+    out = {
+        "input_ids": np.stack([r[0] for r in rows]),
+        "attention_mask": np.stack([r[1] for r in rows]),
+        "places": places + 1,  # behind [CLS]
+        "labels": labels,
+        "window": np.full(len(rows), i, np.int32),
+    }
+    if view == "shuffled":
+        out["position_ids"] = np.stack([rng.permutation(lay.piece + windows.SPECIALS) for _ in rows]).astype(np.int32)
+    return out
+
+
+def frame(part: np.ndarray, size: int, tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """[CLS] part [SEP] and padding, with its attention mask."""
+    pad = len(part) - size
+    fill = tokenizer.pad_token_id or 0
+    ids = np.concatenate([[tokenizer.cls_token_id], part[:size], [tokenizer.sep_token_id], np.full(pad, fill)])
+    return ids.astype(np.int32), np.concatenate([np.ones(size + windows.SPECIALS), np.zeros(pad)]).astype(np.int32)
+
+
+def join(examples: list[dict]) -> dict[str, np.ndarray]:
+    """One batch: the inputs of all examples below each other."""
+    return {k: np.concatenate([e[k] for e in examples]) for k in examples[0]}
+
+
+def score(results: Iterable[tuple[dict, dict]]) -> dict:
+    """Accuracy and loss at the masked places, and by place.
+
+    accuracy_se is the standard error with whole windows as the unit of sampling (a window's places are not independent).
+    by_place: [[right, count], …] per place in the input.
+    """
+    right, count = np.zeros(0), np.zeros(0)
+    by_window: dict[int, np.ndarray] = {}
+    losses = 0.0
+    for batch, out in results:
+        used = batch["labels"] != UNUSED
+        size = max(len(count), int(batch["places"].max()) + 1)
+        right, count = np.pad(right, (0, size - len(right))), np.pad(count, (0, size - len(count)))
+        np.add.at(count, batch["places"][used], 1)
+        np.add.at(right, batch["places"][used], out["right"][used])
+        losses += float(out["loss"][used].sum())
+        for w, r, u in zip(batch["window"], out["right"] & used, used, strict=True):
+            by_window[int(w)] = by_window.get(int(w), np.zeros(2)) + (r.sum(), u.sum())
+    n = count.sum()
+    accuracy = right.sum() / n
+    per = np.stack(list(by_window.values()))
+    residual = per[:, 0] - accuracy * per[:, 1]
+    se = float(np.sqrt((residual**2).sum() * len(per) / max(len(per) - 1, 1)) / n)
+    return {
+        "accuracy": float(accuracy),
+        "accuracy_se": se,
+        "loss": losses / float(n),
+        "places": int(n),
+        "windows": len(per),
+        "by_place": np.stack([right, count], 1).astype(int).tolist(),
+    }

@@ -1,0 +1,175 @@
+"""The one training loop: resume, then evaluate, save, draw a batch, step. Arms of a config run side by side into one report."""
+
+import math
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from absl import logging
+from tqdm import tqdm
+
+from lpe import build, model, optim, report, settings, sharding, workdir
+from lpe.checkpoint import load
+from lpe.checkpoint.run_state import RunState
+from lpe.data import sources
+from lpe.metrics import Log
+from lpe.tasks.base import Task
+from lpe.timer import Timer
+
+
+class Arm(NamedTuple):
+    """One training run, ready to go."""
+
+    config: dict
+    model: model.Model
+    task: Task
+    mesh: jax.sharding.Mesh
+    tx: optax.GradientTransformation
+    state: dict  # params, opt_state, rng
+    batches: Any
+    views: dict[str, Any]
+
+
+def run(config: dict, folder: Path | None = None) -> Path:
+    """Trains every arm of `config`, evaluates along the way and writes the report.
+
+    Args:
+      config: plain data as configs/common.py lists it.
+      folder: a new folder, or that of an earlier run of the same config, which is then resumed. Default: runs/NAME-HASH.
+
+    Returns:
+      the folder: config.json, versions.json, report.md, plots, and per arm metrics.jsonl, checkpoints and the model.
+
+    Raises:
+      ValueError, FileNotFoundError: wherever the config already shows it, before anything is loaded or compiled.
+    """
+    settings.check(config)
+    arms = [(name, settings.merged({**config, "arms": ()}, over)) for name, over in config["arms"] or [(config["name"], {})]]
+    for _, arm in arms:
+        check(arm)
+    docs = sources.documents(config["data"]["source"])
+    folder = workdir.open(config, folder)
+    examples: dict[tuple, tuple] = {}
+    for number, (name, arm) in enumerate(arms, 1):
+        loop(prepare(arm, docs, examples), folder / workdir.slug(name), f"[{number}/{len(arms)}] {name}")
+    report.write(folder, [(name, folder / workdir.slug(name)) for name, _ in arms])
+    return folder
+
+
+def check(config: dict) -> None:
+    """Builds all that config.json allows to build, without weights; so a bad option stops the run at once."""
+    settings.check(config)
+    family, cfg, _ = load.read_config(model.find(config["checkpoint"]))
+    position, attention = build.freeze(config["position"]), build.freeze(config["attention"])
+    net = build.network(build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"]))
+    task = build.task(config["task"], net)
+    for view in (config["train"]["view"], *config["eval"]["views"]):
+        if view not in task.views:
+            raise ValueError(f"view {view!r} is unknown, allowed: {', '.join(task.views)}")
+    sharding.mesh(config["mesh"])
+
+
+def prepare(config: dict, docs: dict, examples: dict[tuple, tuple]) -> Arm:
+    """Loads the model, lays it out over the devices and opens the data. `examples` keeps what equal arms share."""
+    seed, mesh = config["seed"], sharding.mesh(config["mesh"])
+    options = {k: config[k] for k in ("position", "attention", "dtype", "remat", "seed")}
+    mod = model.from_pretrained(config["checkpoint"], **options)
+    net = build.network(mod.recipe)
+    task = build.task(config["task"], net)
+    mod.require(*task.heads)
+    task.check(mod.tokenizer)
+    key = build.freeze([config["checkpoint"], config["task"]])
+    if key not in examples:
+        examples[key] = tuple(task.prepare(docs[split], mod.tokenizer) for split in sources.SPLITS)
+    train, heldout = examples[key]
+    specs = {**net.specs, **task.specs}
+    where, everywhere = sharding.params(mesh, specs, config["sharding_rules"]), sharding.replicated(mesh)
+    tx = optim.make(config["optim"], specs, config["train"]["steps"])
+    params = jax.device_put(mod.params, where)
+    rng = jax.device_put(jax.random.key_data(jax.random.key(seed)), everywhere)
+    state = {"params": params, "opt_state": optim.init(tx, params, where, everywhere), "rng": rng}
+    t, e = config["train"], config["eval"]
+    batches = task.dataset(train, mod.tokenizer, t["view"], t["batch_size"], seed=seed)
+    views = {v: task.dataset(heldout, mod.tokenizer, v, e["batch_size"], limit=e["examples"]) for v in e["views"]}
+    return Arm(config, mod, task, mesh, tx, state, batches, views)
+
+
+def loop(arm: Arm, folder: Path, title: str) -> None:
+    """Trains to the last step. A stop at any point loses at most what came after the last save."""
+    config, state = arm.config, arm.state
+    steps, every, pause = config["train"]["steps"], config["eval"]["every"], 60 * config["save"]["every_minutes"]
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = RunState(folder / "checkpoints", config["save"]["keep"])
+    step, timer = 0, Timer()
+    if (restored := saved.restore(state)) is not None:
+        state, (step, timer.seconds) = restored[0], (restored[1]["step"], restored[1]["seconds"])
+        logging.info("%s: resumed at step %d", title, step)
+    log = Log(folder / "metrics.jsonl", step)
+    train_step = jax.jit(partial(_step, arm.task, arm.tx), donate_argnums=0)
+    predict = jax.jit(arm.task.predict)
+    stream = iter(arm.batches[step:].to_iter_dataset())
+    steps_here, last_save, pending = 0, time.monotonic(), []
+    with tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True) as bar:
+        while True:
+            due = (step % every == 0 or step == steps) and not log.evaluated(step)
+            save = step == steps or time.monotonic() - last_save > pause
+            if pending and (due or save or step % config["train"]["log_every"] == 0):
+                _record(pending, timer, log, bar, counted=steps_here > 1)
+                pending = []
+            if due:
+                for view, batches in arm.views.items():
+                    results = ((b, _predict(predict, state["params"], arm.mesh, b)) for b in batches)
+                    log.add({"kind": "eval", "step": step, "view": view, **arm.task.score(results)})
+            if save:
+                saved.save(step, state, {"step": step, "seconds": timer.seconds})
+                last_save = time.monotonic()
+            if step == steps:
+                break
+            batch = next(stream)
+            timer.start()
+            state, metrics = train_step(state, sharding.put(batch, sharding.batch(arm.mesh)), np.int32(step))
+            step, steps_here = step + 1, steps_here + 1
+            pending.append((step, metrics, int(batch["attention_mask"].sum())))
+            if steps_here == 1:  # compilation: not training time
+                _record(pending, timer, log, bar, counted=False)
+                pending = []
+    saved.close()
+    if config["save"]["dtype"] != "no" and not (folder / "model").exists():
+        params = jax.device_get(state["params"])
+        tuned = model.Model({k: params[k] for k in arm.model.params}, arm.model.recipe, arm.model.companions)
+        tuned.save_pretrained(folder / "model", dtype=config["save"]["dtype"])
+
+
+def _step(task: Task, tx: optax.GradientTransformation, state: dict, batch: dict, step: jax.Array) -> tuple[dict, dict]:
+    key = jax.random.fold_in(jax.random.wrap_key_data(state["rng"]), step)
+    (_, metrics), grads = jax.value_and_grad(task.loss, has_aux=True)(state["params"], batch, key)
+    updates, opt_state = tx.update(grads, state["opt_state"], state["params"])
+    params = optax.apply_updates(state["params"], updates)
+    return {"params": params, "opt_state": opt_state, "rng": state["rng"]}, metrics
+
+
+def _record(pending: list, timer: Timer, log: Log, bar: tqdm, *, counted: bool) -> None:
+    """Writes one row for the steps since the last; waits for them, and stops the run at a loss that is not finite."""
+    values = [(step, jax.device_get(metrics), tokens) for step, metrics, tokens in pending]
+    seconds = timer.lap(counted)
+    for step, metrics, _ in values:
+        loss = float(metrics["loss"][0])
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} in step {step}; lower optim.learning_rate, or check the data")
+    mean = {n: float(sum(m[n][0] for _, m, _ in values) / sum(m[n][1] for _, m, _ in values)) for n in values[0][1]}
+    speed = {"tokens_per_s": sum(t for *_, t in values) / seconds} if counted else {}
+    log.add({"kind": "train", "step": values[-1][0], "seconds": timer.seconds, **mean, **speed})
+    bar.update(len(values))
+    bar.set_postfix({n: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}" for n, v in {**mean, **speed}.items()}, refresh=False)
+
+
+def _predict(predict, params: dict, mesh: jax.sharding.Mesh, batch: dict) -> dict:
+    """Outputs for a batch of any size: rows are repeated up to a whole number per device, and their outputs dropped."""
+    rows = len(next(iter(batch.values())))
+    short = -rows % mesh.shape["data"]
+    whole = {k: np.concatenate([v, np.repeat(v[-1:], short, axis=0)]) for k, v in batch.items()}
+    return jax.tree.map(lambda x: x[:rows], jax.device_get(predict(params, sharding.put(whole, sharding.batch(mesh)))))

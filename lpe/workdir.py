@@ -1,0 +1,44 @@
+"""The folder of a run: what ran (config, versions, commit), so that a result can be made again."""
+
+import hashlib
+import json
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers", "grain", "numpy")
+
+
+def open(config: dict, folder: Path | None) -> Path:
+    """Makes the folder, or finds it to be one of the same config. Default: runs/NAME-HASH OF THE CONFIG.
+
+    Raises:
+      ValueError: the folder holds something else.
+    """
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    folder = folder or Path("runs") / f"{config['name']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    there = folder / "config.json"
+    if there.exists() and there.read_text(encoding="utf-8") != text:
+        raise ValueError(f"{folder} holds a run of another config; give another --workdir, or remove that one")
+    if not there.exists() and folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty and holds no run; give another --workdir")
+    folder.mkdir(parents=True, exist_ok=True)
+    there.write_text(text, encoding="utf-8")
+    versions = {p: version(p) for p in PACKAGES} | {"git_commit": commit()}
+    (folder / "versions.json").write_text(json.dumps(versions, indent=2) + "\n", encoding="utf-8")
+    return folder
+
+
+def commit() -> str:
+    """The commit of the source tree, "-dirty" behind it where files differ; "unknown" outside a git checkout."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def slug(name: str) -> str:
+    """A file name for an arm's name."""
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-")
