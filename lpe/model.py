@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lpe import assets, build, params, tokens
+from lpe import build, params, tokens
 from lpe.build import Recipe
-from lpe.checkpoint import export, files, load, mapping
+from lpe.checkpoint import export, load, mapping
+from lpe.checkpoint.folder import find, read_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -204,45 +205,6 @@ def _table(model: Model, length: int) -> Array:
     return net.position.embed(model.params["position"], zeros, tokens.from_batch({"input_ids": ids}))[0]
 
 
-def find(source: str | Path) -> Path:
-    """The folder of a checkpoint: an embedded name, a folder, or a hub id (fetched into the hub's own cache).
-
-    Raises:
-      FileNotFoundError: none of them, or the hub is out of reach.
-    """
-    if str(source) in assets.CHECKPOINTS:
-        return assets.CHECKPOINTS[str(source)]
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return path
-    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") != 1:
-        raise FileNotFoundError(
-            f"checkpoint {str(source)!r} is no folder, no hub id (owner/name) and none of {', '.join(assets.CHECKPOINTS)}"
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        patterns = ["config.json", "model*.safetensors*", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json"]
-        return Path(snapshot_download(str(source), allow_patterns=patterns))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
-        raise FileNotFoundError(
-            f"checkpoint {str(source)!r} is no folder here and could not be fetched from the hub ({type(e).__name__}); "
-            f"give a folder with config.json and {files.WEIGHTS}"
-        ) from e
-
-
-def read_tokenizer(folder: Path):
-    """The folder's tokenizer, or None when it has none. Its own maximum never cuts a text."""
-    if not any((folder / f).is_file() for f in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
-        return None
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.model_max_length = int(1e30)  # the length is checked at the model's door, where nothing is cut
-    return tokenizer
-
-
 def from_pretrained(
     source: str | Path,
     *,
@@ -251,8 +213,10 @@ def from_pretrained(
     dtype: str = "float32",
     remat: str = "none",
     seed: int = 0,
+    ignore: Iterable[str] = (),
+    **overrides: Any,
 ) -> Model:
-    """Loads a BERT-family checkpoint.
+    """Loads a BERT-family checkpoint: BERT, RoBERTa, XLM-R, from safetensors, Flax msgpack or PyTorch files, whole or sharded.
 
     Args:
       source: a folder in Hugging Face's form, a hub id, or an embedded name ("bert-mini").
@@ -261,14 +225,16 @@ def from_pretrained(
       dtype: compute dtype, float32 or bfloat16; parameters are float32.
       remat: what the backward pass recomputes: none, full, dots.
       seed: for rows that are drawn anew.
+      ignore: beginnings of the names of tensors to leave out; else a tensor that lpe has no use for is an error.
+      overrides: attributes that replace config.json's, as num_labels=3 or model_type="roberta".
 
     Raises:
       FileNotFoundError: nothing there. ValueError: something in it that lpe does not read, by name.
     """
     folder = find(source)
-    family, cfg, _ = load.read_config(folder)
+    family, cfg, _ = load.read_config(folder, overrides)
     build.network(Recipe(family, cfg, (), build.freeze(position or {"name": "learned"}), build.freeze(attention or {"name": "full"}), dtype, remat))  # fmt: skip
-    src = load.read(folder)
+    src = load.read(folder, overrides, ignore)
     recipe = Recipe(src.family, src.config, src.heads, dtype=dtype, remat=remat)
     weights = mapping.import_params(src.table, build.network(recipe).specs, src.tensors, src.name)
     model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source)))

@@ -4,6 +4,7 @@ from lpe.checkpoint.mapping import Row
 
 PREFIX = "bert."
 RESERVED_ROWS = 0
+PAD = 0
 HEAD_ACT = None  # the MLM head uses hidden_act
 
 ENCODER: tuple[Row, ...] = (
@@ -43,6 +44,6 @@ HEADS: tuple[Row, ...] = (
     ("classifier/kernel", "classifier.weight", "transpose"),
     ("classifier/bias", "classifier.bias", "same"),
 )
-DECODER_BIAS = "cls.predictions.decoder.bias"  # a second name of mlm_head/bias
+DECODER_BIAS = "cls.predictions.decoder.bias"  # a second name of mlm_head/bias, and the one that counts where both are there
 DROPPED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias")  # next-sentence head: lpe has no use for it
-ARCHITECTURES = {"mlm": "BertForMaskedLM", "classifier": "BertForSequenceClassification", "": "BertModel"}
+CLASSES = {"mlm": "ForMaskedLM", "classifier": "ForSequenceClassification", "": "Model"}  # behind Bert, Roberta, …

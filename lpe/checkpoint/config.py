@@ -6,6 +6,7 @@ from lpe.checkpoint import bert, roberta
 from lpe.models.bert import BertConfig
 
 FAMILIES: dict[str, ModuleType] = {"bert": bert, "roberta": roberta, "xlm-roberta": roberta}
+CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
 
 # Fields that are taken over as they are.
 SHARED = (
@@ -34,18 +35,32 @@ CARRIED = {
     "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "language", "name",
     "tokenizer_class", "prefix", "task_specific_params", "adapters", "torchscript", "use_bfloat16", "gpu_id",
 }  # fmt: skip
+# Options of text generation, which early transformers wrote into every config.json. An encoder generates nothing.
+GENERATION = {
+    "do_sample", "early_stopping", "temperature", "top_k", "top_p", "typical_p", "num_beams", "num_beam_groups",
+    "diversity_penalty", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
+    "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id",
+    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens", "decoder_start_token_id", "eos_token_ids", "max_length", "min_length", "xla_device",
+}  # fmt: skip
 
 
 def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
     """The family's name and module.
 
     Raises:
-      ValueError: a model_type that lpe does not read.
+      ValueError: a model_type that lpe does not read, or none where it makes a difference.
     """
     name = raw.get("model_type")
     if name is None:
         text = " ".join(raw.get("architectures") or ()).lower()
-        name = next((f for f in ("xlm-roberta", "roberta", "bert") if f.replace("-", "") in text), "bert")
+        name = next((f for f in ("xlm-roberta", "roberta", "bert") if f.replace("-", "") in text), None)
+    if name is None and (raw.get("type_vocab_size") == 1 or raw.get("pad_token_id") == 1):
+        raise ValueError(
+            f"{source}: config.json has no model_type, and its type_vocab_size or pad_token_id of 1 is RoBERTa's habit, whose "
+            'positions start elsewhere; say which it is: model_type="bert" or model_type="roberta"'
+        )
+    name = name or "bert"
     if name not in FAMILIES:
         raise ValueError(f"{source}: model_type={name!r} is not read by lpe; it reads {', '.join(FAMILIES)}")
     return name, FAMILIES[name]
@@ -58,37 +73,57 @@ def read(raw: dict, source: str) -> BertConfig:
       ValueError: a field missing, unknown, or with a value that lpe does not compute.
     """
     _, family = family_of(raw, source)
-    problems = [f"{k} is missing" for k in ("vocab_size", "hidden_size", "num_hidden_layers") if k not in raw]
-    problems += [f"{k}={raw[k]!r}: lpe computes only {v!r}" for k, v in FIXED.items() if k in raw and raw[k] not in (v, None)]
-    known = {*SHARED, *FIXED, *CARRIED}
-    problems += [f"{k}={raw[k]!r} is not known to lpe, so it might change the result" for k in sorted(set(raw) - known)]
-    if problems:
-        raise ValueError(f"{source}/config.json:\n  " + "\n  ".join(problems))
+    problems = [f"{k} is missing" for k in ("vocab_size", "hidden_size", "num_hidden_layers") if raw.get(k) is None]
+    problems += [
+        f"{k}={raw[k]!r}: lpe computes only {v!r}; if the weights do not depend on it, override it: {k}={v!r}"
+        for k, v in FIXED.items()
+        if k in raw and raw[k] not in (v, None)
+    ]
+    known = {*SHARED, *FIXED, *CARRIED, *GENERATION}
+    problems += [
+        f"{k}={raw[k]!r} is not known to lpe, so it might change the result; if it does not, take it out of config.json"
+        for k in sorted(set(raw) - known)
+    ]
     pad = raw.get("pad_token_id")
-    pad = (0 if family is bert else 1) if pad is None else pad
+    pad = family.PAD if pad is None else pad
     reserved = family.RESERVED_ROWS if family.RESERVED_ROWS is not None else pad + 1
-    fields = {k: raw[k] for k in SHARED if k in raw}
-    labels = raw.get("id2label")
+    rows = raw.get("max_position_embeddings", BertConfig.max_position_embeddings)
+    if not 0 <= reserved < rows:
+        problems.append(
+            f"pad_token_id={pad!r} leaves no positions of max_position_embeddings={rows!r}; allowed are 0 to {rows - 2}"
+        )
+    if problems:
+        raise ValueError(f"{source}: config.json does not describe a model that lpe computes:\n  " + "\n  ".join(problems))
+    fields = {k: raw[k] for k in SHARED if raw.get(k) is not None}
     return BertConfig(
         **fields,
         head_act=family.HEAD_ACT or fields.get("hidden_act", "gelu"),
         reserved_rows=reserved,
         pad_token_id=pad,
         tie_word_embeddings=raw.get("tie_word_embeddings", True),
-        num_labels=len(labels) if labels else raw.get("num_labels", 2),
+        num_labels=_num_labels(raw),
     )
+
+
+def _num_labels(raw: dict) -> int:
+    """Early transformers wrote num_labels and left a stale id2label beside it; later ones write id2label alone."""
+    if raw.get("num_labels") is not None:
+        return raw["num_labels"]
+    return len(raw["id2label"]) if raw.get("id2label") else 2
 
 
 def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, rows: int, dtype: str) -> dict:
     """config.json of an exported model: the source's own fields, with what changed."""
     head = next((h for h in ("mlm", "classifier") if h in heads), "")
+    kept = {k: v for k, v in raw.items() if k not in GENERATION | {"num_labels", "torch_dtype"}}
+    if "classifier" in heads and len(raw.get("id2label") or ()) != cfg.num_labels:
+        names = [f"LABEL_{i}" for i in range(cfg.num_labels)]
+        kept |= {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
     return {
-        **raw,
+        **kept,
         **{k: getattr(cfg, k) for k in SHARED},
         "model_type": family,
-        "architectures": [
-            FAMILIES[family].ARCHITECTURES[head].replace("Roberta", "XLMRoberta" if "xlm" in family else "Roberta")
-        ],
+        "architectures": [CLASS_PREFIX[family] + FAMILIES[family].CLASSES[head]],
         "max_position_embeddings": rows,
         "pad_token_id": cfg.pad_token_id,
         "tie_word_embeddings": cfg.tie_word_embeddings,

@@ -1,5 +1,6 @@
 """Writes a model as an ordinary Hugging Face folder that stock transformers loads."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,9 @@ def save(
     prefix = module.PREFIX if {"mlm", "classifier"} & set(heads) else ""
     names = {theirs: prefix + theirs if theirs in body else theirs for _, theirs, _ in table}
     tensors = mapping.export_tensors([(ours, names[theirs], op) for ours, theirs, op in table], params)
+    if "decoder" in params.get("mlm_head", {}):  # an untied decoder reads its bias under its own name
+        tensors[module.DECODER_BIAS] = params["mlm_head"]["bias"]
     if tokenizer is not None:
+        tokenizer = copy.deepcopy(tokenizer)  # the model's own stays without a maximum
         tokenizer.model_max_length = table_mD.shape[0] - cfg.reserved_rows
     files.write_folder(folder, config.write(cfg, family, heads, raw, table_mD.shape[0], dtype), tensors, dtype, tokenizer)

@@ -19,6 +19,10 @@ from lpe.params import Spec, flatten, nest
 
 log = logging.getLogger(__name__)
 Row = tuple[str, str, str]
+ADVICE = (
+    "\nCorrect config.json or override its attributes (num_hidden_layers=…, num_labels=…); fetch again what is not whole; "
+    'leave out what the model does not need by the beginning of its name: from_pretrained(…, ignore=("cls.other.",))'
+)
 
 
 def theirs_shape(op: str, ours: tuple[int, ...]) -> tuple[int, ...]:
@@ -71,7 +75,7 @@ def import_params(table: Iterable[Row], specs: dict[str, Spec], tensors: dict[st
     problems += [f"left over {name}" for name in sorted(left)]
     if problems:
         shown = problems[:20] + ([f"… and {len(problems) - 20} more"] if len(problems) > 20 else [])
-        raise ValueError(f"{source}: the weights do not fit its config.json:\n  " + "\n  ".join(shown))
+        raise ValueError(f"{source}: the weights do not fit its config.json:\n  " + "\n  ".join(shown) + ADVICE)
     return nest(flat)
 
 

@@ -5,6 +5,7 @@ from lpe.checkpoint.mapping import Row
 
 PREFIX = "roberta."
 RESERVED_ROWS = None  # padding_idx + 1 rows, from pad_token_id
+PAD = 1
 HEAD_ACT = "gelu"  # fixed in RobertaLMHead, whatever hidden_act says
 ENCODER = bert.ENCODER
 POOLER = bert.POOLER
@@ -22,4 +23,4 @@ HEADS: tuple[Row, ...] = (
 )
 DECODER_BIAS = "lm_head.decoder.bias"
 DROPPED: tuple[str, ...] = ()
-ARCHITECTURES = {"mlm": "RobertaForMaskedLM", "classifier": "RobertaForSequenceClassification", "": "RobertaModel"}
+CLASSES = bert.CLASSES

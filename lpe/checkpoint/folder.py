@@ -1,0 +1,90 @@
+"""Where a checkpoint is, and the tokenizer that lies in it."""
+
+import json
+import logging
+from pathlib import Path
+
+from lpe import assets
+from lpe.checkpoint import files
+
+log = logging.getLogger(__name__)
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model")
+SMALL = ["*config.json", "tokenizer*", "vocab*", "merges.txt", "sentencepiece*", "special_tokens_map.json"]
+
+
+def find(source: str | Path) -> Path:
+    """The folder of a checkpoint: an embedded name, a folder, or a hub id (fetched into the hub's own cache).
+
+    Raises:
+      FileNotFoundError: none of them, or the hub is out of reach.
+    """
+    if str(source) in assets.CHECKPOINTS:
+        return assets.CHECKPOINTS[str(source)]
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") != 1:
+        raise FileNotFoundError(
+            f"checkpoint {str(source)!r} is no folder, no hub id (owner/name) and none of {', '.join(assets.CHECKPOINTS)}"
+        )
+    return _fetch(str(source))
+
+
+def _fetch(hub_id: str) -> Path:
+    """The hub's snapshot with its weights in one format only, the first of files.READERS that it has."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        for weights in files.READERS:
+            stem, suffix = weights.rsplit(".", 1)
+            names = [weights, f"{weights}.index.json"]
+            folder = Path(snapshot_download(hub_id, allow_patterns=[*SMALL, *names, f"{stem}-*.{suffix}"]))
+            if any((folder / n).is_file() for n in names):
+                return folder
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
+        raise FileNotFoundError(
+            f"checkpoint {hub_id!r} is no folder here and could not be fetched from the hub ({type(e).__name__}); "
+            f"give a folder with config.json and {files.WEIGHTS}"
+        ) from e
+    raise FileNotFoundError(f"checkpoint {hub_id!r} has no weights that lpe reads ({', '.join(files.READERS)})")
+
+
+def read_tokenizer(folder: Path):
+    """The folder's tokenizer without any maximum, or None, with a warning where files are there that do not say enough.
+
+    Neither its model_max_length nor a truncation or padding kept in tokenizer.json touches a text: the length is checked at the
+    model's door, where nothing is cut.
+    """
+    there = [folder / f for f in TOKENIZERS if (folder / f).is_file()]
+    if not there:
+        return None
+    for path in there:
+        files.refuse_pointer(path)
+    tokenizer = _open(folder, there[0].name)
+    if tokenizer is not None:
+        tokenizer.model_max_length = int(1e30)
+        if tokenizer.is_fast:
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def _open(folder: Path, first: str):
+    from transformers import AutoTokenizer, BertTokenizer
+
+    path = folder / "tokenizer_config.json"
+    own = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if first == "vocab.txt" and not {"do_lower_case", "tokenizer_class"} & set(own):
+        log.warning(
+            "%s: vocab.txt does not say whether its texts are lower-cased or how they are split, so there is no tokenizer; "
+            'put {"tokenizer_class": "BertTokenizer", "do_lower_case": …} into tokenizer_config.json, or make the ids yourself',
+            folder,
+        )
+        return None
+    kind = BertTokenizer if first == "vocab.txt" and "tokenizer_class" not in own else AutoTokenizer
+    try:
+        return kind.from_pretrained(folder)
+    except (ValueError, ImportError, OSError, KeyError) as e:
+        log.warning("%s: transformers makes no tokenizer of these files, so there is none: %s", folder, str(e).splitlines()[0])
+        return None
