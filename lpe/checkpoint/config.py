@@ -51,10 +51,9 @@ def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
     Raises:
       ValueError: a model_type that lpe does not read, or none where it makes a difference.
     """
-    name = raw.get("model_type")
-    if name is None:
-        text = " ".join(raw.get("architectures") or ()).lower()
-        name = next((f for f in ("xlm-roberta", "roberta", "bert") if f.replace("-", "") in text), None)
+    name, classes = raw.get("model_type"), raw.get("architectures") or ()
+    if name is None and classes:
+        name = next((f for f, prefix in CLASS_PREFIX.items() if classes[0].startswith(prefix)), classes[0])
     if name is None and (raw.get("type_vocab_size") == 1 or raw.get("pad_token_id") == 1):
         raise ValueError(
             f"{source}: config.json has no model_type, and its type_vocab_size or pad_token_id of 1 is RoBERTa's habit, whose "
@@ -62,7 +61,7 @@ def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
         )
     name = name or "bert"
     if name not in FAMILIES:
-        raise ValueError(f"{source}: model_type={name!r} is not read by lpe; it reads {', '.join(FAMILIES)}")
+        raise ValueError(f"{source}: model_type {name!r} is not read by lpe; it reads {', '.join(FAMILIES)}")
     return name, FAMILIES[name]
 
 

@@ -66,6 +66,8 @@ def import_params(table: Iterable[Row], specs: dict[str, Spec], tensors: dict[st
                 problems.append(f"missing {name}")
             elif x.shape != theirs_shape(op, shape):
                 problems.append(f"{name}: shape {x.shape}, expected {theirs_shape(op, shape)}")
+            elif x.dtype.kind != "f":
+                problems.append(f"{name}: dtype {x.dtype}, expected floating; lpe reads no quantised weights")
             elif not np.isfinite(x).all():
                 problems.append(f"{name}: not finite (NaN or infinity)")
             else:
