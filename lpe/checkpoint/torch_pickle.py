@@ -40,6 +40,8 @@ class Refused(ValueError):
 
 
 class Storage(NamedTuple):
+    """A run of values elsewhere in the file; `start` is where a view into it begins, in elements."""
+
     key: str
     dtype: str
     start: int

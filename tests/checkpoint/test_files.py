@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,6 +31,17 @@ def test_torch_files_equal_safetensors(source, plain, tmp_path):
     for new in (True, False):
         folder = tiny.write(tmp_path / str(new), *source, "pytorch_model.bin", _use_new_zipfile_serialization=new)
         assert tiny.equal(lpe.from_pretrained(folder), plain)
+
+
+def test_no_format_needs_torch(source, tmp_path):
+    """Not even through transformers: the process has no torch to import."""
+    folders = [
+        GOLDEN / "bert_mlm",
+        tiny.write(tmp_path / "zip", *source, "pytorch_model.bin"),
+        tiny.write(tmp_path / "st", *source),
+    ]
+    code = "import sys; sys.modules['torch'] = None; import lpe; [lpe.from_pretrained(f) for f in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, *map(str, folders)], check=True)
 
 
 @pytest.mark.parametrize("file", FORMATS)
