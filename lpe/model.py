@@ -119,8 +119,13 @@ class Model:
         """The position table as stock classes hold it: reserved rows, then the vector of every position, f32[rows, D].
 
         Raises:
-          ValueError: the method has no limit; extend with max_length first.
+          ValueError: the method has no limit; extend with max_length first. Or no single table holds its vectors.
         """
+        if "length_dependent" in build.network(self.recipe).position.claims:
+            raise ValueError(
+                f"position {dict(self.recipe.position)} gives a place other vectors in short sequences than in long ones, which "
+                'no table and no stock class expresses; extend with another method first, as position={"name": "interpolate"}'
+            )
         if self.max_length is None:
             raise ValueError("this position method has no limit; give one: model.extend(max_length=…, position=…)")
         reserved = self.params["position"]["table"][: self.config.reserved_rows]

@@ -6,7 +6,7 @@ import inspect
 import pkgutil
 from types import ModuleType
 
-NOT_METHODS = {"base", "table"}
+NOT_METHODS = {"base", "report", "splines", "table"}
 
 
 def names(package: str) -> list[str]:

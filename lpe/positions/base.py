@@ -41,7 +41,8 @@ class PositionMethod(NamedTuple):
     values: [B, T, N, H] added to the attention output; linear in the weights.
     rows: i32[rows of the parameter table], the source row of each, -1 = new.
     max_length: number of positions, None = no limit.
-    claims: properties that the contract test checks: relative, direction_blind, identity_on_trained, causal_only.
+    claims: properties that the contract test checks: relative, direction_blind, identity_on_trained, causal_only,
+      length_dependent (a position's vector depends on the length of its sequence).
     """
 
     specs: dict[str, Spec]

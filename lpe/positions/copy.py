@@ -6,26 +6,31 @@ from jax import Array
 from lpe.positions import table
 from lpe.positions.base import PositionMethod
 
-REACH = 2**31 - 1  # positions are int32
 
-
-def make(cfg, *, max_length: int | None = None, pin_rows: int = 0) -> PositionMethod:
-    """Copied positions; parameters stay the n trained rows.
+def make(
+    cfg, *, max_length: int | None = None, pin_rows: int = 0, trained_rows: int | None = None, materialize: bool = False
+) -> PositionMethod:
+    """Copied positions; parameters stay the n trained rows, so that all copies of a row are one row, unless `materialize`.
 
     Args:
       cfg: the model's config.
-      max_length: positions offered. Default: no limit but int32.
+      max_length: positions offered. Default: no limit.
       pin_rows: c first rows that later positions never repeat: q[k] = P[c + (k−n) mod (n−c)] for k ≥ n.
+      trained_rows: n, where only the first rows of the table were trained. Default: all.
+      materialize: build the long table once, with a free row for every position (Longformer's own); needs max_length.
 
     Raises:
       ValueError: a value outside its range.
     """
-    n = table.trained_rows(cfg)
-    if isinstance(pin_rows, bool) or not isinstance(pin_rows, int) or not 0 <= pin_rows < n:
-        raise ValueError(f"positions.copy: pin_rows={pin_rows!r}, allowed are whole numbers from 0 to {n - 1}")
+    n = table.count(cfg, "copy", trained_rows)
+    c = table.check_whole("copy", "pin_rows", pin_rows, 0, n - 1)
+    length = table.check_length("copy", max_length, table.REACH, None, materialize=materialize)
+
+    def source(k: Array) -> Array:
+        return jnp.where(k < n, k, c + (k - n) % (n - c))
 
     def rule(p_nD: Array, k: Array) -> Array:
-        return table.row(p_nD, jnp.where(k < n, k, pin_rows + (k - n) % (n - pin_rows)))
+        return table.row(p_nD, source(k))
 
-    length = table.check_length(max_length, REACH, "copy")
-    return table.from_rule(cfg, rule, length, frozenset({"identity_on_trained"}))
+    claims = frozenset({"identity_on_trained"})
+    return table.from_rule(cfg, "copy", rule, source, n=n, max_length=length, claims=claims, materialize=materialize)

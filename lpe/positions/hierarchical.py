@@ -5,10 +5,8 @@ Position k = i·n + j is read as (block i, place j):
     q[i·n + j] = α u_i + (1 − α) u_j   with   u_i = (p_i − α p_0) / (1 − α)
 
 which is, and is computed as, q[i·n + j] = p_j + λ (p_i − p_0) with λ = α / (1 − α): the first n rows come out exactly,
-in every dtype, while the textbook form loses up to 7e-4 in bfloat16.
+in every dtype, while the textbook form loses up to 7e-4 in bfloat16. `reference_row` and `pin_rows` are this library's.
 """
-
-import warnings
 
 import jax.numpy as jnp
 from jax import Array
@@ -17,27 +15,17 @@ from lpe.positions import table
 from lpe.positions.base import PositionMethod
 
 
-def check_alpha(alpha: float) -> None:
-    """Raises ValueError unless 0 < alpha < 1 and alpha != 0.5; warns above 0.5."""
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0.0 < alpha < 1.0:
-        raise ValueError(f"positions.hierarchical: alpha={alpha!r}, allowed are 0 < alpha < 1 except 0.5; the author's is 0.4")
-    if alpha == 0.5:
-        raise ValueError(
-            "positions.hierarchical: alpha=0.5 gives the positions (i, j) and (j, i) the same vector; "
-            "take another value in (0, 1), the author's is 0.4"
-        )
-    if alpha > 0.5:
-        warnings.warn(
-            f"positions.hierarchical: alpha={alpha} > 0.5, so the block outweighs the place within the block; "
-            "the author recommends alpha < 0.5",
-            stacklevel=3,
-        )
-
-
 def make(
-    cfg, *, alpha: float = 0.4, max_length: int | None = None, reference_row: int = 0, pin_rows: int = 0
+    cfg,
+    *,
+    alpha: float = 0.4,
+    max_length: int | None = None,
+    reference_row: int = 0,
+    pin_rows: int = 0,
+    trained_rows: int | None = None,
+    materialize: bool = False,
 ) -> PositionMethod:
-    """Hierarchical positions; parameters stay the n trained rows, the long table is never built.
+    """Hierarchical positions; parameters stay the n trained rows, the long table is never built unless `materialize`.
 
     Args:
       cfg: the model's config.
@@ -46,24 +34,27 @@ def make(
       reference_row: r in p_{r+i} − p_r for the blocks i ≥ 1. 0 is the author's method; 1 leaves BERT's [CLS] row, an
         outlier, out of the block offsets. Reach n (n − r).
       pin_rows: c rows that later positions never repeat: k ≥ n is block 1 + (k−n) // (n−c), place c + (k−n) mod (n−c).
+      trained_rows: n, where only the first rows of the table were trained. Default: all.
+      materialize: build the long table once, with a free row for every position; needs max_length.
 
     Raises:
       ValueError: a value outside its range.
     """
-    check_alpha(alpha)
-    n = table.trained_rows(cfg)
-    for name, value in (("reference_row", reference_row), ("pin_rows", pin_rows)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n:
-            raise ValueError(f"positions.hierarchical: {name}={value!r}, allowed are whole numbers from 0 to {n - 1}")
-    reach = n + (n - 1 - reference_row) * (n - pin_rows)
-    length = table.check_length(max_length, reach, "hierarchical")
+    table.check_alpha("hierarchical", alpha)
+    n = table.count(cfg, "hierarchical", trained_rows)
+    r = table.check_whole("hierarchical", "reference_row", reference_row, 0, n - 1)
+    c = table.check_whole("hierarchical", "pin_rows", pin_rows, 0, n - 1)
+    reach = min(n + (n - 1 - r) * (n - c), table.REACH)
+    length = table.check_length("hierarchical", max_length, reach, reach, materialize=materialize)
     lam = alpha / (1.0 - alpha)
 
     def rule(p_nD: Array, k: Array) -> Array:
         t = k - n
-        block = jnp.where(k < n, 0, 1 + t // (n - pin_rows))
-        place = jnp.where(k < n, k, pin_rows + t % (n - pin_rows))
-        offset = table.row(p_nD, reference_row + block) - p_nD[reference_row]
-        return table.row(p_nD, place) + lam * offset
+        block = jnp.where(k < n, 0, 1 + t // (n - c))
+        place = jnp.where(k < n, k, c + t % (n - c))
+        return table.row(p_nD, place) + lam * (table.row(p_nD, r + block) - p_nD[r])
 
-    return table.from_rule(cfg, rule, length, frozenset({"identity_on_trained"}))
+    return table.from_rule(
+        cfg, "hierarchical", rule, lambda k: jnp.where(k < n, k, -1),
+        n=n, max_length=length, claims=frozenset({"identity_on_trained"}), materialize=materialize,
+    )  # fmt: skip

@@ -9,7 +9,12 @@ def make(cfg, *, max_length: int | None = None) -> PositionMethod:
 
     Args:
       cfg: the model's config.
-      max_length: use only the first rows. Default: all n.
+      max_length: offer only the first positions. Default: all n.
+
+    Raises:
+      ValueError: more positions than the table has.
     """
-    length = table.check_length(max_length, table.trained_rows(cfg), "learned")
-    return table.from_rule(cfg, table.row, length, frozenset({"identity_on_trained"}))
+    n = table.count(cfg, "learned")
+    length = table.check_length("learned", max_length, n, n)
+    claims = frozenset({"identity_on_trained"})
+    return table.from_rule(cfg, "learned", table.row, lambda k: k, n=n, max_length=length, claims=claims)

@@ -3,66 +3,163 @@
 `reserved_rows` r (RoBERTa 2, BERT 0): the first r rows of the stored table serve padding; position p is row r + p.
 """
 
+import warnings
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from lpe.params import Spec, normal
 from lpe.positions.base import PositionMethod
+from lpe.positions.report import table_report
 from lpe.tokens import Tokens
 
+REACH = 2**31 - 1  # positions are int32
+FACTOR = 4  # methods that must know the length offer 4n positions when none is given: 512 rows become 2,048
 
-def trained_rows(cfg) -> int:
-    """n: how many positions the trained table holds."""
-    return cfg.max_position_embeddings - cfg.reserved_rows
+
+def check_whole(method: str, name: str, value, low: int, high: int, hint: str = "") -> int:
+    """`value`. Raises ValueError unless it is a whole number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise ValueError(f"positions.{method}: {name}={value!r}, allowed are whole numbers from {low} to {high}{hint}")
+    return int(value)
+
+
+def check_alpha(method: str, alpha: float) -> None:
+    """Raises ValueError unless 0 < alpha < 1 and alpha != 0.5; warns above 0.5."""
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0.0 < alpha < 1.0:
+        raise ValueError(f"positions.{method}: alpha={alpha!r}, allowed are 0 < alpha < 1 except 0.5; the author's is 0.4")
+    if alpha == 0.5:
+        raise ValueError(
+            f"positions.{method}: alpha=0.5 gives the positions (i, j) and (j, i) the same vector; "
+            "take another value in (0, 1), the author's is 0.4"
+        )
+    if alpha > 0.5:
+        warnings.warn(
+            f"positions.{method}: alpha={alpha} > 0.5, so the block outweighs the place within the block; "
+            "the author recommends alpha < 0.5",
+            stacklevel=3,
+        )
+
+
+def count(cfg, method: str, trained_rows: int | None = None) -> int:
+    """n: how many positions the trained table holds; with `trained_rows`, how many of them are used.
+
+    Raises:
+      ValueError: more trained rows than the table has, or none.
+    """
+    n = cfg.max_position_embeddings - cfg.reserved_rows
+    hint = f": the table holds {n} positions; lpe.positions.table_report says which rows are trained"
+    return n if trained_rows is None else check_whole(method, "trained_rows", trained_rows, 1, n, hint)
+
+
+def check_length(
+    method: str, max_length: int | None, high: int, default: int | None, low: int = 1, *, materialize: bool = False
+) -> int | None:
+    """The number of positions offered: `max_length` if given, else `default`.
+
+    Raises:
+      ValueError: not a whole number from `low` to `high`; or a table to materialize whose length is not given.
+    """
+    if not isinstance(materialize, bool):
+        raise ValueError(f"positions.{method}: materialize={materialize!r}, allowed are True and False")
+    if max_length is None:
+        if materialize:
+            raise ValueError(f"positions.{method}: materialize=True needs max_length, the number of rows to build")
+        return default
+    hint = " with this table"
+    if low > 1 and isinstance(max_length, (int, np.integer)) and max_length < low:
+        hint += f"; {low} positions need no extension: take {{'name': 'learned'}}"
+    return check_whole(method, "max_length", max_length, low, high, hint)
 
 
 def row(table: Array, k: Array) -> Array:
     """table[k], with NaN where k is outside: never a silent clamp."""
-    return table.at[k].get(mode="fill", fill_value=jnp.nan)
+    return table.at[k].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
 
 
-def check_length(max_length: int | None, limit: int, method: str) -> int:
-    """The number of positions offered: `max_length` if given.
-
-    Raises:
-      ValueError: not a positive integer, or more than the method reaches.
-    """
-    if max_length is None:
-        return limit
-    if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or not 1 <= max_length <= limit:
-        raise ValueError(
-            f"positions.{method}: max_length={max_length!r}, allowed are whole numbers from 1 to {limit} with this table"
-        )
-    return int(max_length)
+def _place(tok: Tokens) -> Array:
+    return tok.position
 
 
 def from_rule(
-    cfg, rule: Callable[[Array, Array], Array], max_length: int, claims=frozenset(), new_rows: int = 0
+    cfg,
+    method: str,
+    rule: Callable[[Array, Array], Array],
+    source: Callable[[Array], Array],
+    *,
+    n: int,
+    max_length: int | None,
+    claims: frozenset[str] = frozenset(),
+    new_rows: int = 0,
+    materialize: bool = False,
+    places: int | None = None,
+    place: Callable[[Tokens], Array] = _place,
 ) -> PositionMethod:
     """A PositionMethod whose position k has the vector rule(P, k), built in float32 and cast once.
 
     Args:
       cfg: max_position_embeddings, reserved_rows, hidden_size, initializer_range.
+      method: its name, for messages.
       rule: (P f32[n + new_rows, D], k i32[...]) -> f32[..., D].
-      max_length: positions offered; outside of them a vector is NaN.
+      source: k i32[...] -> i32[...], the row of P that position k repeats, -1 where it repeats none.
+      n: positions that are read from the loaded table; rows after them are left out of the parameters.
+      max_length: positions offered, None = no limit; outside of them a vector is NaN.
       claims: what the contract test shall check.
       new_rows: freshly initialised rows that the method appends to the loaded table.
+      materialize: the vectors of all places are built at adopt and become the parameters, each row free.
+      places: how many that are. Default: max_length.
+      place: Tokens -> i32[B, T], the k of each token, negative where it has none. Default: its position.
     """
-    loaded, r = cfg.max_position_embeddings, cfg.reserved_rows
-    spec = Spec((loaded + new_rows, cfg.hidden_size), ("position", "embed"), normal(cfg.initializer_range))
+    r, places = cfg.reserved_rows, places or max_length
+    size = r + (places if materialize and places else n + new_rows)
+    spec = Spec((size, cfg.hidden_size), ("position", "embed"), normal(cfg.initializer_range))
+    vectors = row if materialize else rule
 
-    def adopt(source: dict[str, Array], key: Array) -> dict[str, Array]:
-        table = jnp.asarray(source["table"])
-        fresh = spec.init(key, (new_rows, cfg.hidden_size), table.dtype)
-        return {"table": jnp.concatenate([table, fresh]) if new_rows else table}
+    def adopt(loaded: dict[str, Array], key: Array) -> dict[str, Array]:
+        table = jnp.asarray(loaded["table"])[: r + n]
+        if max_length is None or max_length > n:
+            _warn_untrained(method, table, cfg)
+        if new_rows:
+            table = jnp.concatenate([table, spec.init(key, (new_rows, cfg.hidden_size), table.dtype)])
+        if materialize:
+            q_mD = rule(table[r:].astype(jnp.float32), jnp.arange(size - r)).astype(table.dtype)
+            table = jnp.concatenate([table[:r], q_mD])
+        return {"table": table}
 
     def embed(params: dict, x_BTD: Array, tok: Tokens) -> Array:
-        q_BTD = rule(params["table"][r:].astype(jnp.float32), tok.position)
-        inside = (tok.position >= 0) & (tok.position < max_length)
+        k = place(tok)
+        inside = (k >= 0) & (tok.position >= 0) & (True if max_length is None else tok.position < max_length)
+        q_BTD = vectors(params["table"][r:].astype(jnp.float32), k)
         return x_BTD + jnp.where(inside[..., None], q_BTD, jnp.nan).astype(x_BTD.dtype)
 
-    rows = np.concatenate([np.arange(loaded), np.full(new_rows, -1)]).astype(np.int32)
-    return PositionMethod({"table": spec}, adopt, embed, rows=rows, max_length=max_length, claims=claims)
+    return PositionMethod(
+        {"table": spec}, adopt, embed, rows=_rows(size, r, n, source, materialize), max_length=max_length, claims=claims
+    )
+
+
+def _rows(size: int, r: int, n: int, source: Callable[[Array], Array], materialize: bool) -> np.ndarray:
+    """The row of the loaded table that each row of the parameters repeats, -1 = none."""
+    k = np.arange(size - r, dtype=np.int32)
+    if not materialize:
+        from_table = np.where(k < n, k, -1)
+    else:
+        with jax.ensure_compile_time_eval():  # make may run while a model is being traced
+            from_table = np.asarray(source(jnp.asarray(k)))
+    return np.concatenate([np.arange(r), np.where(from_table < 0, -1, r + from_table)]).astype(np.int32)
+
+
+def _warn_untrained(method: str, table: Array, cfg) -> None:
+    """Warns when some rows, but not all, are as the initialiser left them: a table of fresh rows is no mistake."""
+    if isinstance(table, jax.core.Tracer):
+        return
+    report = table_report(table, cfg.reserved_rows, cfg.initializer_range)
+    if 0 < report.trained < report.positions:
+        warnings.warn(
+            f"positions.{method}: rows {report.trained} to {report.positions - 1} of this table look untrained (they are still "
+            "at initialiser statistics), and the extension would build on them; extend from the trained part: "
+            f'position={{"name": "{method}", "trained_rows": {report.trained}, …}}',
+            stacklevel=3,
+        )
