@@ -24,7 +24,7 @@ def make(
     """
     n = table.count(cfg, "copy", trained_rows)
     c = table.check_whole("copy", "pin_rows", pin_rows, 0, n - 1)
-    length = table.check_length("copy", max_length, table.REACH, None, materialize=materialize)
+    length = table.check_length("copy", max_length, table.REACH, table.REACH, materialize=materialize)
 
     def source(k: Array) -> Array:
         return jnp.where(k < n, k, c + (k - n) % (n - c))
@@ -33,4 +33,13 @@ def make(
         return table.row(p_nD, source(k))
 
     claims = frozenset({"identity_on_trained"})
-    return table.from_rule(cfg, "copy", rule, source, n=n, max_length=length, claims=claims, materialize=materialize)
+    return table.from_rule(
+        cfg,
+        "copy",
+        rule,
+        source,
+        n=n,
+        max_length=None if max_length is None else length,
+        claims=claims,
+        materialize=materialize,
+    )

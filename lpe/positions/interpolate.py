@@ -5,6 +5,8 @@ align="endpoint" t = k (n−1)/(m−1); align="pi" t = k n/m, the tail clamped a
 a periodic continuation without defining them; the definitions here are this library's.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from lpe.positions.base import PositionMethod
 from lpe.registry import nearest
 
 DEGREES = {"linear": 1, "quadratic": 2, "cubic": 3}
-ALIGN = ("endpoint", "pi")
+ALIGN: tuple[str, ...] = ("endpoint", "pi")
 
 
 def make(
@@ -62,7 +64,8 @@ def make(
         m = length = table.check_length(name, max_length, high, table.FACTOR * n, n, materialize=materialize)
     else:
         m = table.check_whole(name, "periodic_after", periodic_after, n, high)
-        length = table.check_length(name, max_length, table.REACH, None, n, materialize=materialize)
+        given = table.check_length(name, max_length, table.REACH, table.REACH, n, materialize=materialize)
+        length = None if max_length is None else given
 
     def recur(k: Array) -> Array:
         return jnp.where(k < m, k, c + (k - m) % (m - c))
@@ -76,9 +79,8 @@ def make(
         op, k = splines.operator(n, m, degree, align, low_pass, c), recur(k)
         if op.coefficients is not None:
             p_nD = jnp.matmul(op.coefficients, p_nD, precision=jax.lax.Precision.HIGHEST)
-        first, w = jnp.asarray(op.start)[jnp.clip(k, 0, m - 1)], table.row(jnp.asarray(op.weights), k)
-        return sum(
-            (w[..., i, None] * table.row(p_nD, first + i) for i in range(1, w.shape[-1])), w[..., :1] * table.row(p_nD, first)
-        )
+        start, w = jnp.asarray(op.start)[jnp.clip(k, 0, m - 1)], table.row(jnp.asarray(op.weights), k)
+        parts = [w[..., i, None] * table.row(p_nD, start + i) for i in range(w.shape[-1])]
+        return functools.reduce(jnp.add, parts)
 
     return table.from_rule(cfg, name, rule, source, n=n, max_length=length, materialize=materialize)

@@ -41,7 +41,7 @@ def operator(n: int, m: int, degree: int, align: str, low_pass: float, pinned: i
     if pinned:
         band = sparse.block_diag([sparse.eye_array(pinned), band])
         coefficients = sparse.block_diag([sparse.eye_array(pinned), curve.c]).toarray()
-    start, weights = _packed(sparse.coo_array(band))
+    start, weights = _packed(sparse.coo_array(band), pinned + m, pinned + n)
     return Operator(start, weights, None if degree == 1 else coefficients.astype(np.float32))
 
 
@@ -55,10 +55,9 @@ def _gaussian(m: int, sigma: float) -> sparse.csr_array:
     return sparse.coo_array((np.tile(weight / weight.sum(), m), (row, column)), shape=(m, m)).tocsr()
 
 
-def _packed(band: sparse.coo_array) -> tuple[np.ndarray, np.ndarray]:
-    """First column and weights of each row of a banded matrix."""
-    m, n = band.shape
-    row, column = band.coords
+def _packed(band: sparse.coo_array, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """First column and weights of each row of a banded matrix [m, n]."""
+    row, column = band.row, band.col
     start, stop = np.full(m, n), np.zeros(m, int)
     np.minimum.at(start, row, column)
     np.maximum.at(stop, row, column + 1)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from lpe.params import Spec, normal
 from lpe.positions.base import PositionMethod
@@ -56,8 +57,8 @@ def count(cfg, method: str, trained_rows: int | None = None) -> int:
 
 
 def check_length(
-    method: str, max_length: int | None, high: int, default: int | None, low: int = 1, *, materialize: bool = False
-) -> int | None:
+    method: str, max_length: int | None, high: int, default: int, low: int = 1, *, materialize: bool = False
+) -> int:
     """The number of positions offered: `max_length` if given, else `default`.
 
     Raises:
@@ -153,7 +154,7 @@ def _rows(size: int, r: int, n: int, source: Callable[[Array], Array], materiali
 
 def _warn_untrained(method: str, table: Array, cfg) -> None:
     """Warns when some rows, but not all, are as the initialiser left them: a table of fresh rows is no mistake."""
-    if isinstance(table, jax.core.Tracer):
+    if isinstance(table, Tracer):
         return
     report = table_report(table, cfg.reserved_rows, cfg.initializer_range)
     if 0 < report.trained < report.positions:

@@ -5,7 +5,6 @@ the reference of the vectors they give.
 """
 
 import dataclasses
-import functools
 import importlib
 from itertools import combinations
 
@@ -17,6 +16,7 @@ from jax.test_util import check_grads
 
 from lpe import build, model, params, registry
 
+from .claims import CLAIMS, base
 from .common import D, N, adopted, at, compare, config, options, table, token_ids
 
 NAMES = registry.names("positions")
@@ -27,11 +27,6 @@ VALUES = [(name, kw, want) for name in NAMES for kw, want in TESTS[name].VALUES]
 
 def make(name: str):
     return registry.load("positions", name).make
-
-
-@functools.cache
-def base() -> model.Model:
-    return model.initialise(config(2), ())
 
 
 def extended(name: str, kw: dict, dtype: str = "float32") -> model.Model:
@@ -202,33 +197,11 @@ def test_free_rows_are_parameters_of_their_own(name):
     np.testing.assert_array_equal(jax.grad(total)(got)["table"][2:22], 1.0)
 
 
-def identity_on_trained(name: str, kw: dict) -> None:
-    """Inputs that the trained table reaches keep their vectors to the last bit."""
-    for reserved in (0, 2):
-        P = table(reserved)
-        method, got = adopted(make(name), P, reserved, **kw)
-        n = min(kw.get("trained_rows", N), method.max_length or N)
-        plain, own = adopted(make("learned"), P, reserved)
-        for dtype in (jnp.float32, jnp.bfloat16):
-            for length in (1, n - 1, n):
-                k = np.arange(length)
-                assert np.abs(at(method, got, k, dtype=dtype) - at(plain, own, k, dtype=dtype)).max() == 0.0
-
-
-def length_dependent(name: str, kw: dict) -> None:
-    """A position's vector in a short sequence is another than in a long one."""
-    method, got = adopted(make(name), table(), **kw)
-    assert np.abs(at(method, got, [3], length=4) - at(method, got, [3], length=N + 1)).max() > 0
-
-
-CLAIMS = {"identity_on_trained": identity_on_trained, "length_dependent": length_dependent}
-
-
 @pytest.mark.parametrize("name, kw", VARIANTS)
 def test_claims_hold(name, kw):
-    claims = make(name)(config(), **kw).claims
-    for claim in claims:
-        CLAIMS[claim](name, kw)
-    if "length_dependent" not in claims:
+    claimed = make(name)(config(), **kw).claims
+    for claim in claimed:
+        CLAIMS[claim](make(name), kw)
+    if "length_dependent" not in claimed:
         with pytest.raises(AssertionError):
-            length_dependent(name, kw)
+            CLAIMS["length_dependent"](make(name), kw)
