@@ -20,6 +20,7 @@ def get_config(argument: str | None = None):
     config.eval = {"every": 1000, "batch_size": 64, "examples": 1024, "views": ("pieces", "shuffled")}
     config.save = {"every_minutes": 2.0, "keep": 2, "dtype": "float32"}
     if arg.debug:
+        config.data.documents = 2
         config.train.update(steps=2, batch_size=2)
         config.eval.update(every=1, batch_size=2, examples=4)
     return config

@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
             "dtype": "float32",  # of the computation; parameters are float32
             "remat": "none",
             "task": {"name": "mlm", "length": 128, "mask_rate": 0.15},
-            "data": {"source": "sotu"},
+            "data": {"source": "sotu", "documents": 0},  # documents per split, 0 for all
             "train": {"steps": 1000, "batch_size": 32, "view": "full", "log_every": 10},
             "optim": {
                 "learning_rate": 5e-4,

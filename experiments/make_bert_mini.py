@@ -116,8 +116,9 @@ def publish(workdir: Path) -> None:
     trained.save_pretrained(target, dtype="float16")
     log = target / "training"
     log.mkdir()
-    for file in (workdir / "config.json", workdir / "versions.json", workdir / "report.md", workdir / "curve.png", run / "metrics.jsonl"):  # fmt: skip
-        shutil.copy(file, log)
+    for name in ("config.json", "versions.json", "report.md", "curve.png", "places.png"):
+        shutil.copy(workdir / name, log)
+    shutil.copy(run / "metrics.jsonl", log)
     print(f"{target}: {sum(f.stat().st_size for f in target.rglob('*') if f.is_file()):,} bytes")
 
 

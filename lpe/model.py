@@ -84,7 +84,7 @@ class Model:
         attention: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> "Model":
-        """The same weights with another position method or attention pattern; short inputs keep their outputs where it claims so.
+        """The same weights with another position method or attention pattern; its claims say what short inputs keep.
 
         Args:
           max_length: positions wanted; shorthand for the option of that name of `position`.
@@ -123,7 +123,7 @@ class Model:
         """
         if "length_dependent" in build.network(self.recipe).position.claims:
             raise ValueError(
-                f"position {dict(self.recipe.position)} gives a place other vectors in short sequences than in long ones, which "
+                f"position {dict(self.recipe.position)} gives a place other vectors in short inputs than in long ones, which "
                 'no table and no stock class expresses; extend with another method first, as position={"name": "interpolate"}'
             )
         if self.max_length is None:
@@ -238,7 +238,10 @@ def from_pretrained(
     """
     folder = find(source)
     family, cfg, _ = load.read_config(folder, overrides)
-    build.network(Recipe(family, cfg, (), build.freeze(position or {"name": "learned"}), build.freeze(attention or {"name": "full"}), dtype, remat))  # fmt: skip
+    wanted = Recipe(family, cfg, (), dtype=dtype, remat=remat)
+    wanted = wanted._replace(position=build.freeze(position)) if position else wanted
+    wanted = wanted._replace(attention=build.freeze(attention)) if attention else wanted
+    build.network(wanted)  # a bad option shows before the weights are read
     src = load.read(folder, overrides, ignore)
     recipe = Recipe(src.family, src.config, src.heads, dtype=dtype, remat=remat)
     weights = mapping.import_params(src.table, build.network(recipe).specs, src.tensors, src.name)

@@ -1,63 +1,100 @@
-"""report.md and plots of a run: what was measured at every arm, view and step; nothing is interpreted."""
+"""report.md and plots of a run: what was measured for every arm, view and step, and differences on equal places."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from lpe import metrics
 
-DESCRIBE = {
-    "full": "one input",
-    "pieces": "the same tokens in pieces of the trained length",
-    "first": "truncated to the first piece",
-    "shuffled": "pieces with shuffled positions",
-}
-BINS = 24
+BINS = 24  # of places in the input, for the plot
+Series = dict[str, list[dict]]  # label -> eval rows by step
 
 
 def write(folder: Path, arms: list[tuple[str, Path]]) -> None:
     """Writes report.md, curve.png (accuracy against step) and places.png (accuracy against place in the input)."""
     rows = {name: metrics.read(path / "metrics.jsonl") for name, path in arms}
-    evals = {name: [r for r in r_ if r["kind"] == "eval"] for name, r_ in rows.items()}
-    _curve(evals, folder / "curve.png")
-    _places(evals, folder / "places.png")
-    lines = [
-        "| arm | read as | before tuning | after | steps | masked places |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, arm in evals.items():
-        for view in dict.fromkeys(r["view"] for r in arm):
-            seen = [r for r in arm if r["view"] == view]
-            first, last = seen[0], seen[-1]
-            lines.append(
-                f"| {name} | {DESCRIBE.get(view, view)} | {_percent(first)} | {_percent(last)} | {last['step']} | "
-                f"{last['places']} in {last['windows']} windows |"
-            )
-    speed = [f"- {name}: {_speed(r)}" for name, r in rows.items() if any("tokens_per_s" in row for row in r)]
+    series = {(name, seen[0]["label"]): seen for name, arm in rows.items() for seen in _by_view(arm)}
+    _curve(series, folder / "curve.png")
+    _places(series, folder / "places.png")
     text = [
-        f"# {folder.name}", "",
-        "Accuracy at the masked places ± standard error (windows as the unit of sampling). Every row has the same held-out "
-        "windows and masks.", "",
-        *lines, "", "![accuracy against step](curve.png)", "", "![accuracy against place](places.png)", "",
-        "Training speed, compilation and evaluation left out:", "", *speed, "",
-    ]  # fmt: skip
+        f"# {folder.name}",
+        "",
+        "Accuracy at the masked places of held-out text ± standard error (windows as the unit of sampling). Every row has the "
+        "same windows and masks; an input is [CLS], text, [SEP].",
+        "",
+        *_table(series),
+        "",
+        *_differences(series),
+        "![accuracy against step](curve.png)",
+        "",
+        "![accuracy against place](places.png)",
+        "",
+        "Training, without compilation and evaluation:",
+        "",
+        *(f"- {name}: {_speed(arm)}" for name, arm in rows.items() if any("tokens_per_s" in r for r in arm)),
+        "",
+    ]
     (folder / "report.md").write_text("\n".join(text), encoding="utf-8")
 
 
 def text(folder: Path) -> str:
-    """The table of a report, aligned for a terminal, and where the pictures are."""
-    lines = [line for line in (folder / "report.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if not line.startswith("|---")]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    table = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-    table.insert(1, "  ".join("-" * w for w in widths))
-    return "\n".join(
-        ["", *table, "", f"pictures: {folder / 'curve.png'}  {folder / 'places.png'}", f"report:   {folder / 'report.md'}"]
-    )
+    """The tables of a report, aligned for a terminal, and where the pictures are."""
+    lines, out, block = (folder / "report.md").read_text(encoding="utf-8").splitlines(), [], []
+    for line in [*lines, ""]:
+        if line.startswith("|"):
+            block.append([c.strip() for c in line.strip("|").split("|")])
+        elif block:
+            widths = [max(len(row[i]) for row in block if set(row[0]) != {"-"}) for i in range(len(block[0]))]
+            block[1] = ["-" * w for w in widths]
+            out += ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in block)]
+            block = []
+    return "\n".join([*out, "", f"pictures  {folder}/curve.png  {folder}/places.png", f"report    {folder}/report.md"])
 
 
-def _percent(row: dict) -> str:
-    return f"{100 * row['accuracy']:.1f} ± {100 * row['accuracy_se']:.1f} %"
+def _by_view(rows: list[dict]) -> Iterator[list[dict]]:
+    evals = [r for r in rows if r["kind"] == "eval"]
+    for view in dict.fromkeys(r["view"] for r in evals):
+        yield [r for r in evals if r["view"] == view]
+
+
+def _table(series: dict) -> Iterator[str]:
+    yield "| arm | read as | before tuning | after | steps | masked places | windows |"
+    yield "|---|---|---|---|---|---|---|"
+    for (name, label), seen in series.items():
+        first, last = seen[0], seen[-1]
+        yield (
+            f"| {name} | {label} | {_percent(first['accuracy'], first['accuracy_se'])} | "
+            f"{_percent(last['accuracy'], last['accuracy_se'])} | {last['step']} | {last['places']:,} | {last['windows']} |"
+        )
+
+
+def _differences(series: dict) -> Iterator[str]:
+    """The first row's last accuracy minus every other one on exactly the same places; paired over windows."""
+    (name, label), seen = next(iter(series.items()))
+    lines = []
+    for (other, other_label), rows in series.items():
+        for row, when in ((rows[0], "before tuning"), (rows[-1], f"after {rows[-1]['step']} steps")):
+            if row is not seen[-1] and [(w, n) for w, _, n in row["by_window"]] == [
+                (w, n) for w, _, n in seen[-1]["by_window"]
+            ]:
+                lines.append(f"| {other}, {other_label}, {when} | {_paired(seen[-1], row)} |")
+    if lines:
+        yield f"{name}, {label}, after {seen[-1]['step']} steps, minus the others on the same places, in points (paired):"
+        yield from ("", f"| {name}, {label}, after {seen[-1]['step']} steps, minus | points |", "|---|---|", *lines, "")
+
+
+def _paired(a: dict, b: dict) -> str:
+    right_a, count = np.asarray([w[1:] for w in a["by_window"]], float).T
+    right_b = np.asarray([w[1] for w in b["by_window"]], float)
+    mean = (right_a - right_b).sum() / count.sum()
+    residual, n = right_a - right_b - mean * count, len(count)
+    se = np.sqrt(np.square(residual).sum() * n / max(n - 1, 1)) / count.sum()
+    return f"{100 * mean:+.1f} ± {100 * se:.1f}"
+
+
+def _percent(mean: float, se: float) -> str:
+    return f"{100 * mean:.1f} ± {100 * se:.1f} %"
 
 
 def _speed(rows: list[dict]) -> str:
@@ -65,59 +102,36 @@ def _speed(rows: list[dict]) -> str:
     return f"{np.median([r['tokens_per_s'] for r in timed]):,.0f} tokens/s (median), {timed[-1]['seconds']:.0f} s"
 
 
-def _figure():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-
-
-def _series(evals: dict[str, list[dict]]):
-    for name, arm in evals.items():
-        for view in dict.fromkeys(r["view"] for r in arm):
-            yield f"{name}: {DESCRIBE.get(view, view)}", [r for r in arm if r["view"] == view]
+def _curve(series: dict, path: Path) -> None:
+    figure, axes = _figure("MLM accuracy on held-out text (bars: ± 1 standard error)", "training step")
+    for (name, label), seen in series.items():
+        y, se = [100 * r["accuracy"] for r in seen], [100 * r["accuracy_se"] for r in seen]
+        axes.errorbar([r["step"] for r in seen], y, se, marker="o", capsize=3, label=f"{name}, read as {label}")
+    _save(figure, path)
 
 
-def _curve(evals: dict[str, list[dict]], path: Path) -> None:
-    figure, axes = _figure()
-    for label, seen in _series(evals):
-        axes.errorbar(
-            [r["step"] for r in seen], [100 * r["accuracy"] for r in seen], [100 * r["accuracy_se"] for r in seen],
-            marker="o", capsize=3, label=label,
-        )  # fmt: skip
-    axes.set(
-        xlabel="training step",
-        ylabel="accuracy at masked places, %",
-        title="MLM accuracy, held-out text (bars: ± 1 standard error)",
-    )
-    _finish(figure, axes, path)
-
-
-def _places(evals: dict[str, list[dict]], path: Path) -> None:
-    figure, axes = _figure()
-    for label, seen in _series(evals):
+def _places(series: dict, path: Path) -> None:
+    figure, axes = _figure("MLM accuracy by place (dotted: before tuning)", "place in the input")
+    for i, ((name, label), seen) in enumerate(series.items()):
         for row, style in ((seen[0], ":"), (seen[-1], "-")):
             counts = np.asarray(row["by_place"], float)
             edges = np.linspace(0, len(counts), min(BINS, len(counts)) + 1).round().astype(int)
-            bins = [counts[a:b].sum(axis=0) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-            x = [(a + b) / 2 for (a, b), c in zip(zip(edges[:-1], edges[1:], strict=True), bins, strict=True) if c[1]]
-            line = axes.plot(x, [100 * c[0] / c[1] for c in bins if c[1]], style, color=None if style == ":" else color)
-            color = line[0].get_color()
-        line[0].set_label(label)
-    axes.set(
-        xlabel="place in the input",
-        ylabel="accuracy at masked places, %",
-        title="MLM accuracy by place (dotted: before tuning)",
-    )
-    _finish(figure, axes, path)
+            bins = [(a, b, *counts[a:b].sum(axis=0)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+            x, y = [(a + b) / 2 for a, b, _, n in bins if n], [100 * right / n for *_, right, n in bins if n]
+            axes.plot(x, y, style, color=f"C{i}", label=f"{name}, read as {label}" if style == "-" else None)
+    _save(figure, path)
 
 
-def _finish(figure, axes, path: Path) -> None:
+def _figure(title: str, x: str):
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(8, 5.5), layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=title, xlabel=x, ylabel="accuracy at masked places, %")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
-    import matplotlib.pyplot as pyplot
+    return figure, axes
 
-    pyplot.close(figure)
+
+def _save(figure, path: Path) -> None:
+    figure.legend(loc="outside lower center", ncols=1 if len(figure.axes[0].lines) < 3 else 2, fontsize=8)
+    figure.savefig(path, dpi=130)

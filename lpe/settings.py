@@ -8,6 +8,8 @@ from lpe.registry import nearest
 
 
 class Rule(NamedTuple):
+    """What a value must be, in words for the message and as a test."""
+
     allowed: str
     holds: Callable[[Any], bool]
 
@@ -46,7 +48,7 @@ SCHEMA: dict[str, Any] = {
     "dtype": _one_of("float32", "bfloat16"),
     "remat": _one_of("none", "full", "dots"),
     "task": METHOD,
-    "data": {"source": TEXT},
+    "data": {"source": TEXT, "documents": _int(0)},
     "train": {"steps": _int(0), "batch_size": _int(1), "view": TEXT, "log_every": _int(1)},
     "optim": {
         "learning_rate": _number(0, above=True),
@@ -91,6 +93,19 @@ def _problems(config: Mapping[str, Any], schema: Mapping[str, Any], prefix: str)
         else:
             found += _problems(config[key], rule, f"{prefix}{key}.")
     return found
+
+
+def explain(keys: list[str]) -> str:
+    """For keys given on the command line as "train.setps": the first that is unknown, and what is near it."""
+    for key in keys:
+        level: Any = SCHEMA
+        for part in key.split("."):
+            if isinstance(level, Rule):
+                break
+            if part not in level:
+                return f"the config has no key {key!r}{nearest(part, sorted(level))}"
+            level = level[part]
+    return f"this config sets no {' or no '.join(keys)}; add the option in the config file, or check its spelling"
 
 
 def merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict:

@@ -1,5 +1,6 @@
 """The one training loop: resume, then evaluate, save, draw a batch, step. Arms of a config run side by side into one report."""
 
+import logging
 import math
 import time
 from functools import partial
@@ -9,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-from absl import logging
 from tqdm import tqdm
 
 from lpe import build, model, optim, report, settings, sharding, workdir
@@ -19,6 +19,8 @@ from lpe.data import sources
 from lpe.metrics import Log
 from lpe.tasks.base import Task
 from lpe.timer import Timer
+
+notice = logging.getLogger(__name__)
 
 
 class Arm(NamedTuple):
@@ -51,8 +53,9 @@ def run(config: dict, folder: Path | None = None) -> Path:
     arms = [(name, settings.merged({**config, "arms": ()}, over)) for name, over in config["arms"] or [(config["name"], {})]]
     for _, arm in arms:
         check(arm)
-    docs = sources.documents(config["data"]["source"])
     folder = workdir.open(config, folder)
+    notice.info("run      %s", folder)
+    docs = sources.documents(config["data"]["source"], config["data"]["documents"])
     examples: dict[tuple, tuple] = {}
     for number, (name, arm) in enumerate(arms, 1):
         loop(prepare(arm, docs, examples), folder / workdir.slug(name), f"[{number}/{len(arms)}] {name}")
@@ -107,7 +110,7 @@ def loop(arm: Arm, folder: Path, title: str) -> None:
     step, timer = 0, Timer()
     if (restored := saved.restore(state)) is not None:
         state, (step, timer.seconds) = restored[0], (restored[1]["step"], restored[1]["seconds"])
-        logging.info("%s: resumed at step %d", title, step)
+        notice.info("%s: resumed at step %d", title, step)
     log = Log(folder / "metrics.jsonl", step)
     train_step = jax.jit(partial(_step, arm.task, arm.tx), donate_argnums=0)
     predict = jax.jit(arm.task.predict)
@@ -123,7 +126,9 @@ def loop(arm: Arm, folder: Path, title: str) -> None:
             if due:
                 for view, batches in arm.views.items():
                     results = ((b, _predict(predict, state["params"], arm.mesh, b)) for b in batches)
-                    log.add({"kind": "eval", "step": step, "view": view, **arm.task.score(results)})
+                    log.add(
+                        {"kind": "eval", "step": step, "view": view, "label": arm.task.views[view], **arm.task.score(results)}
+                    )
             if save:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})
                 last_save = time.monotonic()

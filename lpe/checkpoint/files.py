@@ -138,7 +138,8 @@ def write_folder(folder: Path, config: dict, tensors: dict[str, np.ndarray], dty
         (work / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         cast = {}
         for name, x in tensors.items():
-            cast[name] = np.ascontiguousarray(x).astype(DTYPES[dtype])
+            with np.errstate(over="ignore"):  # refused below, by name
+                cast[name] = np.ascontiguousarray(x).astype(DTYPES[dtype])
             if not np.isfinite(cast[name].astype(np.float32)).all():
                 raise ValueError(f"{name} has values that are not finite in {dtype}; save as float32 or check the training")
         save_file(cast, work / WEIGHTS, metadata={"format": "pt"})

@@ -21,13 +21,14 @@ class Document(NamedTuple):
     split: str | None = None
 
 
-def documents(source: str) -> dict[str, list[Document]]:
+def documents(source: str, limit: int = 0) -> dict[str, list[Document]]:
     """The documents of a source, by split ("train", "heldout").
 
     JSON lines may carry "split"; elsewhere every tenth document is held out, and of a single document its last tenth.
 
     Args:
       source: an embedded name, a folder (its .txt files, recursively), a .txt file, or .jsonl, also .jsonl.xz.
+      limit: only the first so many documents of each split; 0 for all.
 
     Raises:
       FileNotFoundError: nothing there.
@@ -43,7 +44,7 @@ def documents(source: str) -> dict[str, list[Document]]:
     for split, found in by_split.items():
         if not found:
             raise ValueError(f"data {source!r} has no text for split {split!r} ({len(docs)} documents read)")
-    return by_split
+    return {split: found[: limit or None] for split, found in by_split.items()}
 
 
 def _read(source: str) -> list[Document]:

@@ -58,8 +58,8 @@ def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> 
       ValueError: no tokens at all, or more than `unknown` of them unknown to the tokenizer.
     """
     rows, real, owner, unk, total = [], [], [], 0, 0
-    for number, doc in enumerate(docs):
-        ids = np.asarray(tokenizer(doc.text, add_special_tokens=False, verbose=False)["input_ids"], np.int32)
+    texts = tokenizer([d.text for d in docs], add_special_tokens=False, verbose=False)["input_ids"]
+    for number, ids in enumerate(np.asarray(t, np.int32) for t in texts):
         unk, total = unk + int((ids == tokenizer.unk_token_id).sum()), total + len(ids)
         for start in range(0, len(ids), content):
             part = ids[start : start + content]

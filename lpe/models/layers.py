@@ -18,7 +18,7 @@ from lpe.tokens import Tokens
 
 @jax.custom_vjp
 def gelu(x: Array) -> Array:
-    """x Φ(x), exact (Hendrycks & Gimpel, arXiv 1606.08415). Its gradient is written out to keep x alone for the backward pass."""
+    """x Φ(x), exact (Hendrycks & Gimpel, arXiv 1606.08415); its written-out gradient keeps x alone for the backward pass."""
     return x * _normal_cdf(x)
 
 

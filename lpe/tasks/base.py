@@ -11,7 +11,7 @@ class Task(NamedTuple):
 
     specs: parameters of the task's own.
     heads: heads that the checkpoint must bring.
-    views: names of the ways to read an example.
+    views: the ways to read an example: name -> what the report calls it.
     prepare: host: (documents, tokenizer) -> examples, whatever the task makes of documents. It lives here because what an
       example is belongs to the task.
     dataset: host: (examples, tokenizer, view, batch_size, *, seed, limit) -> grain.MapDataset of batches; endless and
@@ -24,7 +24,7 @@ class Task(NamedTuple):
 
     specs: dict[str, Spec]
     heads: tuple[str, ...]
-    views: tuple[str, ...]
+    views: dict[str, str]
     prepare: Callable
     dataset: Callable
     loss: Callable

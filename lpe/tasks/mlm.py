@@ -21,7 +21,6 @@ from lpe.data.windows import Layout, Windows
 from lpe.models import bert
 from lpe.tasks.base import Task
 
-VIEWS = ("full", "pieces", "first", "shuffled")
 UNUSED = -100
 EVAL_SEED = 20_210
 
@@ -46,6 +45,14 @@ def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_m
         if not isinstance(rate, float) or not 0.0 < rate < 1.0:
             raise ValueError(f"task.{name}={rate!r}, allowed are 0 < {name} < 1; BERT's is 0.15")
     lay = windows.layout(length, cfg.max_position_embeddings - cfg.reserved_rows)
+
+    whole, piece = lay.content + windows.SPECIALS, lay.piece + windows.SPECIALS
+    views = {
+        "full": f"1 × {whole}",
+        "pieces": f"{lay.pieces} × {piece}",
+        "first": f"1 × {piece} (truncated)",
+        "shuffled": f"{lay.pieces} × {piece}, positions shuffled",
+    }
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
         x_BTD, _ = encode(params, batch, key=key)
@@ -78,7 +85,7 @@ def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_m
             ds = ds.shuffle().repeat()
         return ds.random_map(lambda i, rng: read(i, rng)).batch(batch_size, batch_fn=join)
 
-    return Task({}, ("mlm",), VIEWS, prepare, dataset, loss, predict, score, check)
+    return Task({}, ("mlm",), views, prepare, dataset, loss, predict, score, check)
 
 
 def check(tokenizer) -> None:
@@ -157,7 +164,7 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
     """Accuracy and loss at the masked places, and by place.
 
     accuracy_se is the standard error with whole windows as the unit of sampling (a window's places are not independent).
-    by_place: [[right, count], …] per place in the input.
+    by_place: [[right, count], …] per place in the input; by_window: [[window, right, count], …].
     """
     right, count = np.zeros(0), np.zeros(0)
     by_window: dict[int, np.ndarray] = {}
@@ -182,5 +189,6 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
         "loss": losses / float(n),
         "places": int(n),
         "windows": len(per),
+        "by_window": [[w, *map(int, c)] for w, c in sorted(by_window.items())],
         "by_place": np.stack([right, count], 1).astype(int).tolist(),
     }

@@ -1,0 +1,20 @@
+"""What all tests share: small models and batches, and a compilation cache outside of the clone."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+
+jax.config.update(
+    "jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/lpe/xla-tests"))
+)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+@pytest.fixture(scope="session")
+def mini():
+    """The embedded bert-mini."""
+    import lpe
+
+    return lpe.from_pretrained("bert-mini")

@@ -1,0 +1,142 @@
+"""The MLM task: windows, masks, views on equal tokens, and its score against a plain count."""
+
+import jax
+import numpy as np
+import pytest
+
+from lpe import build
+from lpe.data import windows
+from lpe.data.sources import Document
+from lpe.tasks import mlm
+
+DOCS = [Document("the prosperity of our country is further evinced by the revenue " * 30, "a"), Document("short text", "b")]
+
+
+@pytest.fixture(scope="module")
+def task(mini):
+    return build.task({"name": "mlm", "length": 384}, build.network(mini.extend(max_length=384).recipe))
+
+
+@pytest.fixture(scope="module")
+def cut(mini, task):
+    return task.prepare(DOCS, mini.tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("length", "trained", "want"),
+    [(384, 128, (3, 126)), (2048, 512, (4, 510)), (128, 128, (1, 126)), (100, 128, (1, 98)), (200, 128, (2, 99)), (129, 128, (2, 63))],
+)
+def test_how_a_length_divides(length, trained, want):
+    lay = windows.layout(length, trained)
+    assert tuple(lay) == want
+    assert lay.content + windows.SPECIALS <= length and lay.piece + windows.SPECIALS <= trained
+
+
+def test_windows_hold_every_token_once_and_cross_no_document(mini, cut):
+    for number, doc in enumerate(DOCS):
+        want = mini.tokenizer(doc.text, add_special_tokens=False, verbose=False)["input_ids"]
+        got = [t for row, real, d in zip(*cut, strict=True) if d == number for t in row[:real]]
+        assert got == want
+    assert cut.take(2).real.shape == (2,) and len(cut.take(10**6).real) == len(cut.real)
+
+
+def test_masks_are_15_percent_80_10_10(mini):
+    lay = windows.layout(384, 128)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(10, 500, lay.content).astype(np.int32)
+    kept = masked = changed = total = 0
+    for _ in range(300):
+        hidden, places, labels = mlm.mask(tokens, lay.content, lay, 0.15, mini.tokenizer, rng)
+        at = (places + np.arange(lay.pieces)[:, None] * lay.piece).ravel()
+        assert len(set(at)) == at.size == 57 and (labels.ravel() == tokens[at]).all()
+        rest = np.ones(lay.content, bool)
+        rest[at] = False
+        assert (hidden[rest] == tokens[rest]).all()
+        masked += (hidden[at] == mini.tokenizer.mask_token_id).sum()
+        kept += (hidden[at] == tokens[at]).sum()
+        changed += ((hidden[at] != tokens[at]) & (hidden[at] != mini.tokenizer.mask_token_id)).sum()
+        total += at.size
+    assert abs(masked / total - 0.8) < 0.015 and abs(kept / total - 0.1) < 0.015 and abs(changed / total - 0.1) < 0.015
+
+
+def test_all_views_hold_the_same_tokens_and_masks(mini, task, cut):
+    views = {v: list(task.dataset(cut, mini.tokenizer, v, 3, limit=100)) for v in task.views}
+    for full, pieces, first, shuffled in zip(*(views[v] for v in ("full", "pieces", "first", "shuffled")), strict=True):
+        assert full["input_ids"].shape[1] == 380 and pieces["input_ids"].shape[1] == 128
+        for i, window in enumerate(full["window"]):
+            mine = pieces["window"] == window
+            assert len(pieces["input_ids"][mine]) == 3
+
+            def content(batch, rows):
+                inner = batch["attention_mask"][rows].astype(bool) & (batch["input_ids"][rows] != mini.tokenizer.cls_token_id)
+                return batch["input_ids"][rows][inner & (batch["input_ids"][rows] != mini.tokenizer.sep_token_id)]
+
+            assert (content(full, [i]) == content(pieces, mine)).all()
+            assert (full["labels"][i] == pieces["labels"][mine].ravel()).all()
+            assert (first["labels"][first["window"] == window] == pieces["labels"][mine][:1]).all()
+        assert (pieces["input_ids"] == shuffled["input_ids"]).all()
+        assert (np.sort(shuffled["position_ids"], axis=1) == np.arange(128)).all()
+        assert not (shuffled["position_ids"] == np.arange(128)).all(axis=1).any()
+        for batch in (full, pieces):  # a label sits where its place says
+            used = batch["labels"] != mlm.UNUSED
+            found = np.take_along_axis(batch["input_ids"], batch["places"], axis=1)
+            plain = (found == batch["labels"]) | (found == mini.tokenizer.mask_token_id)
+            assert plain[used].mean() > 0.8 and used.any()
+
+
+def test_training_batches_are_endless_shuffled_and_a_function_of_seed_and_step(mini, task, cut):
+    a, b = (task.dataset(cut, mini.tokenizer, "full", 4, seed=3) for _ in range(2))
+    c = task.dataset(cut, mini.tokenizer, "full", 4, seed=4)
+    for step in (0, 7, 1000):
+        assert all((a[step][k] == b[step][k]).all() for k in a[step])
+    assert any((a[0][k] != c[0][k]).any() for k in a[0])
+    assert any((a[0]["input_ids"] != a[len(cut.real)]["input_ids"]).ravel())  # another epoch, other masks
+
+
+def test_loss_is_the_mean_over_masked_places_and_prediction_agrees(mini, task, cut):
+    net = build.network(mini.extend(max_length=384).recipe)
+    batch = {k: np.asarray(v) for k, v in task.dataset(cut, mini.tokenizer, "full", 3, limit=3)[0].items()}
+    loss, metrics = jax.jit(task.loss, static_argnums=2)(mini.params, batch, None)
+    x, _ = net.encode(mini.params, batch)
+    from lpe.models import bert
+
+    scores = np.asarray(bert.mlm_logits(mini.params, mini.config, x), np.float64)
+    log_p = scores - np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True)) - scores.max(-1, keepdims=True)
+    each, right = [], []
+    for row, (places, labels) in enumerate(zip(batch["places"], batch["labels"], strict=True)):
+        for place, label in zip(places, labels, strict=True):
+            if label != mlm.UNUSED:
+                each.append(-log_p[row, place, label])
+                right.append(scores[row, place].argmax() == label)
+    np.testing.assert_allclose(loss, np.mean(each), rtol=1e-5)
+    assert int(metrics["accuracy"][1]) == len(each) and int(metrics["accuracy"][0]) == sum(right)
+    got = task.score([(batch, jax.device_get(task.predict(mini.params, batch)))])
+    assert got["accuracy"] == np.mean(right) and got["places"] == len(each)
+    np.testing.assert_allclose(got["loss"], np.mean(each), rtol=1e-5)
+
+
+def test_standard_error_against_the_formula_and_a_bootstrap():
+    rng = np.random.default_rng(0)
+    batch = {"labels": np.where(rng.random((60, 9)) < 0.8, 1, mlm.UNUSED), "window": np.repeat(np.arange(30), 2)}
+    batch["places"] = np.tile(np.arange(9), (60, 1))
+    easy = np.repeat(rng.random(30), 2)[:, None]
+    out = {"right": rng.random((60, 9)) < easy, "loss": np.ones((60, 9))}
+    got = mlm.score([(batch, out)])
+    used = batch["labels"] != mlm.UNUSED
+    per = np.asarray([[(out["right"] & used)[batch["window"] == w].sum(), used[batch["window"] == w].sum()] for w in range(30)])
+    draws = [per[rng.integers(0, 30, 30)].sum(0) for _ in range(4000)]
+    assert abs(got["accuracy_se"] - np.std([r / n for r, n in draws])) < 0.1 * got["accuracy_se"]
+    assert sum(n for _, n in got["by_place"]) == got["places"] == used.sum()
+
+
+@pytest.mark.parametrize(("option", "message"), [({"length": 2}, "length=2"), ({"length": 9, "mask_rate": 0.0}, "mask_rate=0.0")])
+def test_bad_options(mini, option, message):
+    with pytest.raises(ValueError, match=message):
+        build.task({"name": "mlm", **option}, build.network(mini.recipe))
+
+
+def test_a_tokenizer_that_cannot_serve(mini):
+    with pytest.raises(ValueError, match="brings no tokenizer"):
+        mlm.check(None)
+    with pytest.raises(ValueError, match="does not fit this text"):
+        windows.cut([Document("日本語のテキスト" * 50, "a")], mini.tokenizer, 126)
