@@ -2,11 +2,12 @@
 
 import ast
 import difflib
+from typing import Any
 
 from ml_collections import ConfigDict
 
 
-def get_config() -> ConfigDict:
+def get_config() -> Any:
     """Every key that a config may have; lpe/settings.py says what each allows."""
     return ConfigDict(
         {
@@ -40,7 +41,7 @@ def get_config() -> ConfigDict:
     )
 
 
-def parse(argument: str | None, **defaults):
+def parse(argument: str | None, **defaults: Any) -> Any:
     """The argument "key=value,flag,…" as a ConfigDict with the given defaults; a bare key means True.
 
     Raises:

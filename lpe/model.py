@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from lpe import build, params, tokens
 from lpe.build import Recipe
@@ -168,7 +169,7 @@ class Model:
         for key, x in out.items():
             if x.ndim != 2 or x.shape != out["input_ids"].shape or x.shape[1] == 0:
                 raise ValueError(f"{key} has shape {x.shape}; all keys have one shape [batch, length]")
-        if any(isinstance(x, jax.core.Tracer) for x in out.values()):
+        if any(isinstance(x, Tracer) for x in out.values()):
             return out
         _check_range(out["input_ids"], self.config.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")
         if "token_type_ids" in out:

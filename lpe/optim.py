@@ -18,7 +18,9 @@ def schedule(config: dict, steps: int) -> optax.Schedule:
     """Linear warm-up to the peak rate, then the named decay to 0 at the last step."""
     peak, warm = config["learning_rate"], min(config["warmup_steps"], steps)
     after = SCHEDULES[config["schedule"]](peak, max(steps - warm, 1))
-    return optax.join_schedules([optax.linear_schedule(0.0, peak, max(warm, 1)), after], [warm])
+    if warm == 0:
+        return after
+    return optax.join_schedules([optax.linear_schedule(0.0, peak, warm), after], [warm])
 
 
 def make(config: dict, specs: dict[str, Spec], steps: int) -> optax.GradientTransformation:

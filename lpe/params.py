@@ -3,7 +3,7 @@
 import math
 import zlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +27,14 @@ def init(specs: dict[str, Spec], key: Array, dtype=jnp.float32) -> dict:
     return nest(flat)
 
 
-def nest(flat: dict[str, Array]) -> dict:
-    return unflatten_dict(flat, sep="/")
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
+    """From "a/b" paths to nested dicts."""
+    return dict(unflatten_dict(flat, sep="/"))
 
 
-def flatten(tree: dict) -> dict[str, Array]:
-    return flatten_dict(tree, sep="/")
+def flatten(tree: dict) -> dict[str, Any]:
+    """From nested dicts to "a/b" paths."""
+    return dict(flatten_dict(tree, sep="/"))
 
 
 def under(prefix: str, specs: dict[str, Spec]) -> dict[str, Spec]:

@@ -24,7 +24,14 @@ def cut(mini, task):
 
 @pytest.mark.parametrize(
     ("length", "trained", "want"),
-    [(384, 128, (3, 126)), (2048, 512, (4, 510)), (128, 128, (1, 126)), (100, 128, (1, 98)), (200, 128, (2, 99)), (129, 128, (2, 63))],
+    [
+        (384, 128, (3, 126)),
+        (2048, 512, (4, 510)),
+        (128, 128, (1, 126)),
+        (100, 128, (1, 98)),
+        (200, 128, (2, 99)),
+        (129, 128, (2, 63)),
+    ],
 )
 def test_how_a_length_divides(length, trained, want):
     lay = windows.layout(length, trained)
@@ -101,7 +108,9 @@ def test_loss_is_the_mean_over_masked_places_and_prediction_agrees(mini, task, c
     from lpe.models import bert
 
     scores = np.asarray(bert.mlm_logits(mini.params, mini.config, x), np.float64)
-    log_p = scores - np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True)) - scores.max(-1, keepdims=True)
+    log_p = (
+        scores - np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True)) - scores.max(-1, keepdims=True)
+    )
     each, right = [], []
     for row, (places, labels) in enumerate(zip(batch["places"], batch["labels"], strict=True)):
         for place, label in zip(places, labels, strict=True):
@@ -129,7 +138,9 @@ def test_standard_error_against_the_formula_and_a_bootstrap():
     assert sum(n for _, n in got["by_place"]) == got["places"] == used.sum()
 
 
-@pytest.mark.parametrize(("option", "message"), [({"length": 2}, "length=2"), ({"length": 9, "mask_rate": 0.0}, "mask_rate=0.0")])
+@pytest.mark.parametrize(
+    ("option", "message"), [({"length": 2}, "length=2"), ({"length": 9, "mask_rate": 0.0}, "mask_rate=0.0")]
+)
 def test_bad_options(mini, option, message):
     with pytest.raises(ValueError, match=message):
         build.task({"name": "mlm", **option}, build.network(mini.recipe))

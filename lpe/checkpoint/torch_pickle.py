@@ -6,6 +6,7 @@ torch/serialization.py: a zip holds data.pkl and data/<key>; the older stream is
 the keys of its storages, then each storage as an int64 count and its values.
 """
 
+import io
 import math
 import pickle
 import zipfile
@@ -146,7 +147,7 @@ def _read_zip(f: BinaryIO, path: Path) -> tuple[Any, dict[str, np.ndarray]]:
         if f"{root}byteorder" in z.namelist() and z.read(f"{root}byteorder") != b"little":
             raise ValueError("its numbers are big-endian, which lpe does not read")
         with z.open(pickled) as p:
-            unpickler = _DataUnpickler(p, path)
+            unpickler = _DataUnpickler(io.BytesIO(p.read()), path)
             top = unpickler.load()
         return top, {k: np.frombuffer(z.read(f"{root}data/{k}"), DTYPES[d]) for k, d in unpickler.dtypes.items()}
 

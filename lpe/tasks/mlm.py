@@ -7,7 +7,7 @@ One window of text, masked once, can be read in several views, so that lengths a
   shuffled  the pieces with their positions in random order: what a model scores that uses no order
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import grain
@@ -155,7 +155,7 @@ def frame(part: np.ndarray, size: int, tokenizer) -> tuple[np.ndarray, np.ndarra
     return ids.astype(np.int32), np.concatenate([np.ones(size + windows.SPECIALS), np.zeros(pad)]).astype(np.int32)
 
 
-def join(examples: list[dict]) -> dict[str, np.ndarray]:
+def join(examples: Sequence[dict]) -> dict[str, np.ndarray]:
     """One batch: the inputs of all examples below each other."""
     return {k: np.concatenate([e[k] for e in examples]) for k in examples[0]}
 

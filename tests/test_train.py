@@ -1,0 +1,205 @@
+"""The loop: resume bit for bit, stop at a bad loss, one and eight devices alike, and what a run leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from configs import hier
+from lpe import metrics, optim, report, sharding, timer, train
+from lpe.params import Spec, normal
+
+ROOT = Path(__file__).parent.parent
+
+
+def config(**train_options) -> dict:
+    c = hier.get_config("debug").to_dict()
+    c["arms"] = ()
+    c["train"] |= {"steps": 4, "log_every": 1} | train_options
+    c["eval"] |= {"every": 2}
+    return c
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    from safetensors.numpy import load_file
+
+    return load_file(folder / "hier/model/model.safetensors")
+
+
+def rows(folder: Path) -> list[dict]:
+    timing = ("seconds", "tokens_per_s")
+    return [{k: v for k, v in r.items() if k not in timing} for r in metrics.read(folder / "hier/metrics.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return train.run(config(), tmp_path_factory.mktemp("runs") / "whole")
+
+
+def test_a_stopped_run_resumes_bit_for_bit(whole, tmp_path, monkeypatch):
+    """Stopped in step 3, one step after the last save; the lost step is done again."""
+    c = config()
+    c["save"]["every_minutes"] = 1e-9  # save at every step
+    real, calls = train._record, []
+
+    def stop(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(train, "_record", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(c, tmp_path / "run")
+    monkeypatch.undo()
+    before = {r["step"] for r in rows(tmp_path / "run")}
+    assert 0 < max(before) < 4
+    train.run(c, tmp_path / "run")
+    for name, want in weights(whole).items():
+        np.testing.assert_array_equal(weights(tmp_path / "run")[name], want, err_msg=name)
+    assert rows(tmp_path / "run") == rows(whole)
+
+
+def test_a_finished_run_is_not_trained_again(whole):
+    before = (whole / "hier/metrics.jsonl").read_text()
+    train.run(config(), whole)
+    assert (whole / "hier/metrics.jsonl").read_text() == before
+
+
+def test_another_config_does_not_touch_a_run(whole, tmp_path):
+    with pytest.raises(ValueError, match="holds a run of another config"):
+        train.run(config(batch_size=3), whole)
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ValueError, match="is not empty and holds no run"):
+        train.run(config(), tmp_path)
+
+
+def test_what_a_run_leaves_behind(whole):
+    assert json.loads((whole / "config.json").read_text())["train"]["steps"] == 4
+    versions = json.loads((whole / "versions.json").read_text())
+    assert versions["jax"] == jax.__version__ and versions["git_commit"]
+    assert {"curve.png", "places.png", "report.md"} <= {p.name for p in whole.iterdir()}
+    table = report.text(whole)
+    last = [r for r in rows(whole) if r["kind"] == "eval" and r["view"] == "full"][-1]
+    assert f"{100 * last['accuracy']:.1f} ± {100 * last['accuracy_se']:.1f} %" in table
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):
+    c = config()
+    c["optim"] |= {"learning_rate": 1e30, "warmup_steps": 0, "clip_norm": 1e30}
+    with pytest.raises(FloatingPointError, match=r"the loss is nan in step [234]; lower optim.learning_rate"):
+        train.run(c, tmp_path / "run")
+
+
+def test_a_wrong_checkpoint_is_refused_with_the_ways_out(tmp_path, mini):
+    import dataclasses
+
+    bare = dataclasses.replace(
+        mini, params={k: v for k, v in mini.params.items() if k != "mlm_head"}, recipe=mini.recipe._replace(heads=())
+    )
+    bare.save_pretrained(tmp_path / "bare")
+    with pytest.raises(ValueError, match="has no mlm head"):
+        train.run({**config(), "checkpoint": str(tmp_path / "bare")}, tmp_path / "run")
+
+
+def test_bfloat16_trains(tmp_path):
+    c = config()
+    c["dtype"] = "bfloat16"
+    c["train"]["steps"] = 2
+    folder = train.run(c, tmp_path / "run")
+    assert all(np.isfinite(r["loss"]) for r in rows(folder))
+    assert all(w.dtype == np.float32 for w in weights(folder).values())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("rules", [{}, {"mlp": "data", "vocab": "data"}], ids=["data-parallel", "sharded"])
+def test_eight_devices_give_the_curve_of_one(whole, tmp_path, rules):
+    c = config()
+    c["train"]["batch_size"] = 2
+    c["sharding_rules"] = rules
+    c["task"]["length"] = 384
+    c["train"]["view"] = "full"
+    (tmp_path / "config.json").write_text(json.dumps(c))
+    code = (
+        "import json, sys, jax; from pathlib import Path; from lpe import train\n"
+        "c = json.loads(Path(sys.argv[1]).read_text()); c['train']['batch_size'] = 8\n"
+        "assert len(jax.devices()) == int(sys.argv[3]); train.run(c, Path(sys.argv[2]))\n"
+    )
+    curves = []
+    for devices in (1, 8):
+        env = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        out = tmp_path / f"on{devices}"
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "config.json"), str(out), str(devices)],
+            check=True, cwd=ROOT, env=env, capture_output=True,
+        )  # fmt: skip
+        curves.append([(r["step"], r["loss"]) for r in rows(out)])
+    assert len(curves[0]) > 4
+    np.testing.assert_allclose(curves[1], curves[0], rtol=2e-5)
+
+
+def test_the_schedule_warms_up_and_decays():
+    c = {"learning_rate": 2.0, "warmup_steps": 10, "schedule": "linear"}
+    at = optim.schedule(c, 110)
+    assert [round(float(at(s)), 4) for s in (0, 5, 10, 60, 110)] == [0.0, 1.0, 2.0, 1.0, 0.0]
+    assert float(optim.schedule({**c, "schedule": "constant"}, 110)(100)) == 2.0
+
+
+def test_adamw_equals_torch_and_spares_norms_and_biases():
+    import torch
+
+    c = {
+        "learning_rate": 0.01, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0.1, "b1": 0.9, "b2": 0.98,
+        "eps": 1e-6, "clip_norm": 1e9, "no_decay": (".*/bias",),
+    }  # fmt: skip
+    specs = {"a/kernel": Spec((3,), (None,), normal(1.0)), "a/bias": Spec((3,), (None,), normal(1.0))}
+    tx = optim.make(c, specs, 100)
+    start = np.asarray([1.0, -2.0, 3.0], np.float32)
+    params = {"a": {"kernel": start, "bias": start}}
+    state = tx.init(params)
+    kernel, bias = (torch.nn.Parameter(torch.tensor(start)) for _ in range(2))
+    stock = torch.optim.AdamW(
+        [{"params": [kernel], "weight_decay": 0.1}, {"params": [bias], "weight_decay": 0.0}],
+        lr=0.01,
+        betas=(0.9, 0.98),
+        eps=1e-6,
+    )
+    for step in range(5):
+        g = np.asarray([0.5, -1.0, step], np.float32)
+        updates, state = tx.update({"a": {"kernel": g, "bias": g}}, state, params)
+        params = optax.apply_updates(params, updates)
+        kernel.grad, bias.grad = torch.tensor(g), torch.tensor(g)
+        stock.step()
+    assert not np.allclose(params["a"]["kernel"], params["a"]["bias"])
+    np.testing.assert_allclose(params["a"]["kernel"], kernel.detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(params["a"]["bias"], bias.detach().numpy(), rtol=1e-5)
+
+
+def test_a_mesh_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"does not fit \d+ devices"):
+        sharding.mesh({"data": 3, "model": 5})
+    assert sharding.mesh({"data": -1}).shape["data"] == len(jax.devices())
+
+
+def test_the_timer_counts_laps_only():
+    now = iter([0.0, 2.0, 10.0, 13.0, 20.0, 21.0])
+    t = timer.Timer(5.0, clock=lambda: next(now))
+    t.start()
+    t.start()
+    assert t.lap() == 2.0 and t.lap() == 0.0
+    t.start()
+    assert t.lap(count=False) == 3.0 and t.seconds == 7.0
+
+
+def test_a_log_is_cut_back_to_the_saved_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "eval", "step": 2}\n{"kind": "train", "step": 5}\n{"kind": "tr')
+    log = metrics.Log(path, 2)
+    assert log.evaluated(2) and not log.evaluated(5)
+    assert path.read_text() == '{"kind": "eval", "step": 2}\n'
