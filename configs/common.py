@@ -14,6 +14,7 @@ def get_config() -> Any:
             "name": "run",
             "seed": 0,
             "checkpoint": "bert-mini",  # a folder, a hub id, or an embedded name
+            "ignore": (),  # beginnings of tensor names in it to leave out, as of heads that lpe does not know
             "position": {"name": "learned"},
             "attention": {"name": "full"},
             "dtype": "float32",  # of the computation; parameters are float32

@@ -21,7 +21,7 @@ def get_config(argument: str | None = None):
         data="sotu",
         length=384,
         alpha=0.4,
-        steps=200,
+        steps=240,
         batch_size=4,  # windows; small and often recovers sooner than large and seldom
         learning_rate=0.0,  # 0: 1e-3 for bert-mini, 5e-5 for a larger model
         examples=100,
@@ -36,7 +36,7 @@ def get_config(argument: str | None = None):
     config.train = {"steps": arg.steps, "batch_size": arg.batch_size, "view": "full", "log_every": 5}
     rate = arg.learning_rate or (1e-3 if arg.checkpoint == "bert-mini" else 5e-5)
     config.optim.update(learning_rate=rate, warmup_steps=max(1, arg.steps // 10), schedule="linear")
-    config.eval = {"every": max(1, arg.steps // 8), "batch_size": 20, "examples": arg.examples, "views": ("full", "pieces")}
+    config.eval = {"every": max(1, arg.steps // 6), "batch_size": 20, "examples": arg.examples, "views": ("full", "pieces")}
     random_rows = {"name": "random", "max_length": arg.length}
     short = {"position": {"name": "learned"}, "train": {"view": "pieces"}, "eval": {"views": ("first", "pieces")}}
     config.arms = (

@@ -43,6 +43,7 @@ SCHEMA: dict[str, Any] = {
     "name": TEXT,
     "seed": _int(0),
     "checkpoint": TEXT,
+    "ignore": NAMES,
     "position": METHOD,
     "attention": METHOD,
     "dtype": _one_of("float32", "bfloat16"),

@@ -79,7 +79,7 @@ def check(config: dict) -> None:
 def prepare(config: dict, docs: dict, examples: dict[tuple, tuple]) -> Arm:
     """Loads the model, lays it out over the devices and opens the data. `examples` keeps what equal arms share."""
     seed, mesh = config["seed"], sharding.mesh(config["mesh"])
-    options = {k: config[k] for k in ("position", "attention", "dtype", "remat", "seed")}
+    options = {k: config[k] for k in ("position", "attention", "dtype", "remat", "seed", "ignore")}
     mod = model.from_pretrained(config["checkpoint"], **options)
     net = build.network(mod.recipe)
     task = build.task(config["task"], net)

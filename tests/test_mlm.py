@@ -108,9 +108,8 @@ def test_loss_is_the_mean_over_masked_places_and_prediction_agrees(mini, task, c
     from lpe.models import bert
 
     scores = np.asarray(bert.mlm_logits(mini.params, mini.config, x), np.float64)
-    log_p = (
-        scores - np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True)) - scores.max(-1, keepdims=True)
-    )
+    top = scores.max(-1, keepdims=True)
+    log_p = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
     each, right = [], []
     for row, (places, labels) in enumerate(zip(batch["places"], batch["labels"], strict=True)):
         for place, label in zip(places, labels, strict=True):

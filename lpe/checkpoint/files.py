@@ -143,6 +143,7 @@ def write_folder(folder: Path, config: dict, tensors: dict[str, np.ndarray], dty
             if not np.isfinite(cast[name].astype(np.float32)).all():
                 raise ValueError(f"{name} has values that are not finite in {dtype}; save as float32 or check the training")
         save_file(cast, work / WEIGHTS, metadata={"format": "pt"})
+        os.chmod(work / WEIGHTS, 0o644)  # safetensors writes for the owner alone
         if folder.exists():
             folder.rmdir()
         os.chmod(work, 0o755)

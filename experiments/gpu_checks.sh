@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# What a machine with a GPU should show, in one go: the device, the tests, the main job in float32 and in bfloat16.
+# Needs a jax with CUDA, and the test extra: pip install -e '.[test]' 'jax[cuda12]'
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out="${1:-gpu-checks}"
+python -c 'import jax; print(jax.devices()); assert jax.default_backend() == "gpu", "no GPU is seen by jax"'
+python -m pytest -q tests/attention tests/positions tests/test_model.py tests/test_train.py
+for dtype in float32 bfloat16; do
+  /usr/bin/env time -f "$dtype: %e s" python -m lpe.main --config=configs/hier.py --config.dtype=$dtype --workdir="$out/$dtype"
+done

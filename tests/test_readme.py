@@ -1,0 +1,53 @@
+"""The README says what is: its commands are those that CI runs, its Python runs, its figures are a run's."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lpe import registry
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def test_it_opens_with_two_commands_that_ci_runs_too():
+    main_job, tests = (b.strip() for b in blocks("bash")[:2])
+    ci = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    for command in (main_job, tests):
+        assert len(command.splitlines()) == 1
+        assert "pip install -r requirements.txt" in command and "-r requirements.txt" in ci
+    assert main_job.endswith("&& python -m lpe.main --config=configs/hier.py")
+    assert "python -m lpe.main --config=configs/hier.py" in ci
+    for part in ("python -m tests.assets", "python -m pytest"):
+        assert part in tests and part in ci
+
+
+def test_its_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    names: dict = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["hidden"].shape[1] > 128 and (tmp_path / "bert-mini-384/model.safetensors").is_file()
+
+
+def test_its_table_is_that_of_the_committed_run():
+    report = (ROOT / "experiments/results/hier/report.md").read_text(encoding="utf-8")
+    rows = [line for line in report.splitlines() if line.startswith("|")]
+    assert len(rows) > 8
+    for row in rows:
+        assert row in README.splitlines(), f"the README lacks {row}"
+
+
+def test_it_lists_every_position_method():
+    table = README.split("## Position methods")[1].split("## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", table, re.M)) == registry.names("positions")
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([\w/.-]+)\)", README))
+def test_its_links_lead_somewhere(path):
+    assert (ROOT / path).is_file()
