@@ -112,12 +112,12 @@ def _curve(series: dict, path: Path) -> None:
 
 def _places(series: dict, path: Path) -> None:
     figure, axes = _figure("MLM accuracy by place (dotted: before tuning)", "place in the input")
+    width = max(1, round(max(len(seen[0]["by_place"]) for seen in series.values()) / BINS))
     for i, ((name, label), seen) in enumerate(series.items()):
         for row, style in ((seen[0], ":"), (seen[-1], "-")):
             counts = np.asarray(row["by_place"], float)
-            edges = np.linspace(0, len(counts), min(BINS, len(counts)) + 1).round().astype(int)
-            bins = [(a, b, *counts[a:b].sum(axis=0)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-            x, y = [(a + b) / 2 for a, b, _, n in bins if n], [100 * right / n for *_, right, n in bins if n]
+            bins = [(a + width / 2, *counts[a : a + width].sum(axis=0)) for a in range(0, len(counts), width)]
+            x, y = [at for at, _, n in bins if n], [100 * right / n for _, right, n in bins if n]
             axes.plot(x, y, style, color=f"C{i}", label=f"{name}, read as {label}" if style == "-" else None)
     _save(figure, path)
 
