@@ -20,6 +20,7 @@ HEADS: dict[str, tuple[Callable[[BertConfig], dict[str, Spec]], ...]] = {
     "pooler": (bert.pooler_specs,),
     "classifier": (bert.classifier_specs,),
 }
+CLASSES = {"mlm": "…ForMaskedLM", "pooler": "…Model", "classifier": "…ForSequenceClassification"}  # who saves which head
 
 
 class Recipe(NamedTuple):

@@ -105,6 +105,9 @@ class Model:
             if max_length is not None:
                 spec["max_length"] = max_length
             recipe = recipe._replace(position=build.freeze(spec))
+            n = cfg.max_position_embeddings - cfg.reserved_rows
+            if (wanted := spec.get("max_length")) is not None and isinstance(wanted, int) and wanted <= n:
+                log.warning("max_length=%d is within the %d trained positions: nothing is extended", wanted, n)
         if attention is not None:
             recipe = recipe._replace(attention=build.freeze(attention))
         if recipe.position == self.recipe.position:
@@ -156,7 +159,9 @@ class Model:
         if missing:
             raise ValueError(
                 f"{self.companions.source or 'this model'} has no {' and no '.join(missing)} head; "
-                f"it has {', '.join(self.recipe.heads) or 'none'}. Load a checkpoint that was saved with it."
+                f"it has {', '.join(self.recipe.heads) or 'none'}. Ways out: load a checkpoint that was saved by a class with it "
+                f"({', '.join(build.CLASSES[h] for h in missing)}; the release that this one was made from often has it), "
+                "or use what needs no head, as model.encode"
             )
 
     def _checked(self, batch: Mapping[str, Any]) -> dict[str, Array]:
