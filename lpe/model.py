@@ -159,7 +159,7 @@ class Model:
         if missing:
             raise ValueError(
                 f"{self.companions.source or 'this model'} has no {' and no '.join(missing)} head; "
-                f"it has {', '.join(self.recipe.heads) or 'none'}. Ways out: load a checkpoint that was saved by a class with it "
+                f"it has {', '.join(self.recipe.heads) or 'none'}. Ways out: load a checkpoint saved by a class with it "
                 f"({', '.join(build.CLASSES[h] for h in missing)}; the release that this one was made from often has it), "
                 "or use what needs no head, as model.encode"
             )

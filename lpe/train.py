@@ -17,6 +17,7 @@ from lpe.checkpoint import load
 from lpe.checkpoint.run_state import RunState
 from lpe.data import sources
 from lpe.metrics import Log
+from lpe.signals import Stop
 from lpe.tasks.base import Task
 from lpe.timer import Timer
 
@@ -111,15 +112,15 @@ def loop(arm: Arm, folder: Path, title: str) -> None:
     if (restored := saved.restore(state)) is not None:
         state, (step, timer.seconds) = restored[0], (restored[1]["step"], restored[1]["seconds"])
         notice.info("%s: resumed at step %d", title, step)
-    log = Log(folder / "metrics.jsonl", step)
+    log = Log(folder / "metrics.jsonl", -1 if restored is None else step)
     train_step = jax.jit(partial(_step, arm.task, arm.tx), donate_argnums=0)
     predict = jax.jit(arm.task.predict)
     stream = iter(arm.batches[step:].to_iter_dataset())
     steps_here, last_save, pending = 0, time.monotonic(), []
-    with tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True) as bar:
+    with tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True) as bar, Stop() as stop:
         while True:
             due = (step % every == 0 or step == steps) and not log.evaluated(step)
-            save = step == steps or time.monotonic() - last_save > pause
+            save = step == steps or stop.requested or time.monotonic() - last_save > pause
             if pending and (due or save or step % config["train"]["log_every"] == 0):
                 _record(pending, timer, log, bar, counted=steps_here > 1)
                 pending = []
@@ -132,7 +133,7 @@ def loop(arm: Arm, folder: Path, title: str) -> None:
             if save:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})
                 last_save = time.monotonic()
-            if step == steps:
+            if step == steps or stop.requested:
                 break
             batch = next(stream)
             timer.start()
@@ -143,6 +144,9 @@ def loop(arm: Arm, folder: Path, title: str) -> None:
                 _record(pending, timer, log, bar, counted=False)
                 pending = []
     saved.close()
+    if step < steps:
+        notice.warning("stopped and saved at step %d of %d; the same command resumes there", step, steps)
+        raise SystemExit(0)
     if config["save"]["dtype"] != "no" and not (folder / "model").exists():
         params = jax.device_get(state["params"])
         tuned = model.Model({k: params[k] for k in arm.model.params}, arm.model.recipe, arm.model.companions)

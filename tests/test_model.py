@@ -139,6 +139,14 @@ def test_scan_equals_layers_one_by_one_and_remat_changes_nothing():
         assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(jax.tree.leaves(g), jax.tree.leaves(h), strict=True))
 
 
+def test_bfloat16_is_near_float32_and_gives_float32_out(mini):
+    x = np.random.default_rng(0).integers(5, 500, (2, 100))
+    half = dataclasses.replace(mini, recipe=mini.recipe._replace(dtype="bfloat16"))
+    a, b = mini.encode({"input_ids": x}), half.encode({"input_ids": x})
+    assert b.dtype == jnp.float32
+    assert 0 < float(jnp.abs(a - b).mean()) < 0.02 * float(jnp.abs(a).mean())
+
+
 def test_dropout_needs_a_key_and_keeps_the_mean():
     m = tiny()
     net = build.network(m.recipe)

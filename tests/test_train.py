@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,30 @@ def test_a_stopped_run_resumes_bit_for_bit(whole, tmp_path, monkeypatch):
     before = {r["step"] for r in rows(tmp_path / "run")}
     assert 0 < max(before) < 4
     train.run(c, tmp_path / "run")
+    kept = sorted(int(p.name) for p in (tmp_path / "run/hier/checkpoints").iterdir())
+    assert kept == [3, 4], "the last two, as save.keep says"
+    for name, want in weights(whole).items():
+        np.testing.assert_array_equal(weights(tmp_path / "run")[name], want, err_msg=name)
+    assert rows(tmp_path / "run") == rows(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_asked_to_stop_it_saves_and_the_same_run_resumes(whole, tmp_path, monkeypatch, number):
+    """The signal arrives while step 2 is recorded; the run saves there, ends with 0, and resumes to the same weights."""
+    real = train._record
+
+    def ask(pending, *args, **kwargs):
+        real(pending, *args, **kwargs)
+        if pending[-1][0] == 2:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(train, "_record", ask)
+    with pytest.raises(SystemExit) as stopped:
+        train.run(config(), tmp_path / "run")
+    assert stopped.value.code == 0
+    monkeypatch.undo()
+    assert max(r["step"] for r in rows(tmp_path / "run")) == 2
+    train.run(config(), tmp_path / "run")
     for name, want in weights(whole).items():
         np.testing.assert_array_equal(weights(tmp_path / "run")[name], want, err_msg=name)
     assert rows(tmp_path / "run") == rows(whole)
