@@ -32,7 +32,10 @@ POSITION_SIZE, WORD_STD = 0.06, 0.04
 
 
 def tokenizer() -> BertTokenizer:
-    """A stock BertTokenizer with a small vocabulary of word pieces, learned from the training speeches."""
+    """A stock BertTokenizer with a small vocabulary of word pieces, learned from the training speeches.
+
+    The pieces are the same each time, their numbers are not: the tokenizers library keeps its alphabet in a hash table.
+    """
     trainer = BertWordPieceTokenizer()
     texts = (doc.text for doc in sources.documents("sotu")["train"])
     trainer.train_from_iterator(texts, vocab_size=VOCABULARY, min_frequency=20, limit_alphabet=100, show_progress=False)
