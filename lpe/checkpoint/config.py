@@ -1,6 +1,9 @@
 """config.json to BertConfig and back. An attribute that lpe neither handles nor finds at its default is an error."""
 
+import math
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from lpe.checkpoint import bert, roberta
 from lpe.models.bert import BertConfig
@@ -14,6 +17,47 @@ SHARED = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
     "initializer_range", "layer_norm_eps",
 )  # fmt: skip
+
+
+def _size(x: Any) -> bool:
+    return type(x) is int and x > 0
+
+
+def _number(x: Any) -> bool:
+    return type(x) in (int, float) and math.isfinite(x)
+
+
+def _names(x: Any) -> bool:
+    return isinstance(x, list | tuple) and all(isinstance(n, str) for n in x)
+
+
+SIZE = (_size, "a whole number above 0, without quotes or point", False)
+DROPOUT = (lambda x: _number(x) and 0 <= x < 1, "a number from 0 up to, not including, 1", False)
+# What a value may be: the check, its words, and whether null stands for the default, as far as stock transformers allows it.
+KINDS: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
+    "vocab_size": SIZE,
+    "hidden_size": SIZE,
+    "num_hidden_layers": SIZE,
+    "num_attention_heads": SIZE,
+    "intermediate_size": SIZE,
+    "max_position_embeddings": SIZE,
+    "type_vocab_size": SIZE,
+    "hidden_act": (lambda x: isinstance(x, str), 'the name of an activation, such as "gelu"', False),
+    "hidden_dropout_prob": DROPOUT,
+    "attention_probs_dropout_prob": DROPOUT,
+    "classifier_dropout": (DROPOUT[0], DROPOUT[1], True),
+    "initializer_range": (lambda x: type(x) is float and _number(x) and x >= 0, "a number with a point, such as 0.02", False),
+    "layer_norm_eps": (
+        lambda x: type(x) is float and _number(x) and x > 0,
+        "a number with a point above 0, such as 1e-12",
+        False,
+    ),
+    "pad_token_id": (lambda x: type(x) is int, "a whole number", True),
+    "tie_word_embeddings": (lambda x: isinstance(x, bool), "true or false", True),
+    "num_labels": (_size, SIZE[1], True),
+    "id2label": (lambda x: isinstance(x, dict), "a map from numbers to names", True),
+    "architectures": (lambda x: isinstance(x, str) or _names(x), "a list of names, or one name", True),
+}
 # Fields that change the computation, with the only value that lpe computes.
 FIXED = {
     "position_embedding_type": "absolute",
@@ -52,6 +96,7 @@ def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
       ValueError: a model_type that lpe does not read, or none where it makes a difference.
     """
     name, classes = raw.get("model_type"), raw.get("architectures") or ()
+    classes = (classes,) if isinstance(classes, str) else classes if _names(classes) else ()  # read lists what is wrong
     if name is None and classes:
         name = next((f for f, prefix in CLASS_PREFIX.items() if classes[0].startswith(prefix)), classes[0])
     if name is None and (raw.get("type_vocab_size") == 1 or raw.get("pad_token_id") == 1):
@@ -60,7 +105,7 @@ def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
             'positions start elsewhere; say which it is: model_type="bert" or model_type="roberta"'
         )
     name = name or "bert"
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(f"{source}: model_type {name!r} is not read by lpe; it reads {', '.join(FAMILIES)}")
     return name, FAMILIES[name]
 
@@ -69,10 +114,16 @@ def read(raw: dict, source: str) -> BertConfig:
     """BertConfig of a config.json.
 
     Raises:
-      ValueError: a field missing, unknown, or with a value that lpe does not compute.
+      ValueError: a field missing, unknown, of a wrong kind, or with a value that lpe does not compute.
     """
     _, family = family_of(raw, source)
     problems = [f"{k} is missing" for k in ("vocab_size", "hidden_size", "num_hidden_layers") if raw.get(k) is None]
+    wrong = {k for k, (fits, _, null) in KINDS.items() if k in raw and not (null if raw[k] is None else fits(raw[k]))}
+    problems += [
+        f"{k}={raw[k]!r}, allowed is {KINDS[k][1]}{' or null' if KINDS[k][2] else ''}"
+        for k in KINDS
+        if k in wrong and f"{k} is missing" not in problems
+    ]
     problems += [
         f"{k}={raw[k]!r}: lpe computes only {v!r}; if the weights do not depend on it, override it: {k}={v!r}"
         for k, v in FIXED.items()
@@ -85,23 +136,29 @@ def read(raw: dict, source: str) -> BertConfig:
     ]
     pad = raw.get("pad_token_id")
     pad = family.PAD if pad is None else pad
-    reserved = family.RESERVED_ROWS if family.RESERVED_ROWS is not None else pad + 1
     rows = raw.get("max_position_embeddings", BertConfig.max_position_embeddings)
-    if not 0 <= reserved < rows:
-        problems.append(
-            f"pad_token_id={pad!r} leaves no positions of max_position_embeddings={rows!r}; allowed are 0 to {rows - 2}"
-        )
+    reserved = 0
+    if not wrong & {"pad_token_id", "max_position_embeddings"}:
+        reserved = family.RESERVED_ROWS if family.RESERVED_ROWS is not None else pad + 1
+        if not 0 <= reserved < rows:
+            problems.append(
+                f"pad_token_id={pad!r} leaves no positions of max_position_embeddings={rows!r}; allowed are 0 to {rows - 2}"
+            )
+    about = f"{source}: config.json does not describe a model that lpe computes:\n  "
     if problems:
-        raise ValueError(f"{source}: config.json does not describe a model that lpe computes:\n  " + "\n  ".join(problems))
-    fields = {k: raw[k] for k in SHARED if raw.get(k) is not None}
-    return BertConfig(
-        **fields,
-        head_act=family.HEAD_ACT or fields.get("hidden_act", "gelu"),
-        reserved_rows=reserved,
-        pad_token_id=pad,
-        tie_word_embeddings=raw.get("tie_word_embeddings", True),
-        num_labels=_num_labels(raw),
-    )
+        raise ValueError(about + "\n  ".join(problems))
+    fields = {k: raw[k] for k in SHARED if k in raw}
+    try:
+        return BertConfig(
+            **fields,
+            head_act=family.HEAD_ACT or fields.get("hidden_act", "gelu"),
+            reserved_rows=reserved,
+            pad_token_id=pad,
+            tie_word_embeddings=raw.get("tie_word_embeddings") is not False,
+            num_labels=_num_labels(raw),
+        )
+    except ValueError as e:  # two fields that do not go together
+        raise ValueError(f"{about}{e}") from e
 
 
 def _num_labels(raw: dict) -> int:

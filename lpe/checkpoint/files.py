@@ -18,7 +18,12 @@ WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "bert_config.json")  # the second is Google's own
 DTYPES = {"float32": np.dtype("float32"), "float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 READ_DTYPES = {"float64", *DTYPES, "int64", "int32", "int16", "int8", "uint8", "bool"}
+UNREAD = {"F8_": "float8", "F6_": "float6", "F4": "float4"}  # beginnings of safetensors' names; NumPy has no such dtypes
 POINTER = b"version https://git-lfs"
+
+
+class Quantised(ValueError):
+    """The file is whole, and its numbers are of a kind that lpe does not read."""
 
 
 def read_config(folder: Path) -> dict:
@@ -68,7 +73,7 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
         refuse_pointer(path)
         try:
             part = READERS[weights](path)
-        except (torch_pickle.Refused, PermissionError):
+        except (torch_pickle.Refused, Quantised, PermissionError):
             raise
         except Exception as e:  # what a damaged file makes its parser say is beyond listing
             raise ValueError(
@@ -101,6 +106,13 @@ def _shards(folder: Path, weights: str) -> list[Path]:
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
     with safe_open(path, framework="np") as f:
+        for key in f.keys():
+            dtype = f.get_slice(key).get_dtype()
+            for start, name in UNREAD.items():
+                if dtype.startswith(start):
+                    raise Quantised(
+                        f"{path}: {key} is {name} ({dtype}), which lpe does not read; save the weights as {', '.join(DTYPES)}"
+                    )
         return {key: f.get_tensor(key) for key in f.keys()}
 
 

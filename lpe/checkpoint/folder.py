@@ -1,14 +1,16 @@
 """Where a checkpoint is, and the tokenizer that lies in it."""
 
-import json
 import logging
 from pathlib import Path
 
 from lpe import assets
 from lpe.checkpoint import files
+from lpe.checkpoint.config import FAMILIES
 
+EMBEDDED = ", ".join(assets.CHECKPOINTS)
 log = logging.getLogger(__name__)
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model")
+BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 SMALL = ["*config.json", "tokenizer*", "vocab*", "merges.txt", "sentencepiece*", "special_tokens_map.json"]
 
 
@@ -23,9 +25,9 @@ def find(source: str | Path) -> Path:
     path = Path(source).expanduser()
     if path.is_dir():
         return path
-    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") != 1:
+    if path.exists() or path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1:
         raise FileNotFoundError(
-            f"checkpoint {str(source)!r} is no folder, no hub id (owner/name) and none of {', '.join(assets.CHECKPOINTS)}"
+            f"checkpoint {str(source)!r} is no folder, no hub id (owner/name or name) and none of {EMBEDDED}"
         )
     return _fetch(str(source))
 
@@ -45,7 +47,7 @@ def _fetch(hub_id: str) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
         raise FileNotFoundError(
             f"checkpoint {hub_id!r} is no folder here and could not be fetched from the hub ({type(e).__name__}); "
-            f"give a folder with config.json and {files.WEIGHTS}"
+            f"give a folder with config.json and {files.WEIGHTS}, a hub id, or one that comes with lpe: {EMBEDDED}"
         ) from e
     raise FileNotFoundError(f"checkpoint {hub_id!r} has no weights that lpe reads ({', '.join(files.READERS)})")
 
@@ -55,12 +57,17 @@ def read_tokenizer(folder: Path):
 
     Neither its model_max_length nor a truncation or padding kept in tokenizer.json touches a text: the length is checked at the
     model's door, where nothing is cut.
+
+    Raises:
+      ValueError: a file of the tokenizer is damaged or a git-lfs pointer.
     """
     there = [folder / f for f in TOKENIZERS if (folder / f).is_file()]
     if not there:
         return None
-    for path in there:
+    for path in (*there, *(folder / f for f in BESIDE if (folder / f).is_file())):
         files.refuse_pointer(path)
+        if path.suffix == ".json":
+            files.read_json(path)
     tokenizer = _open(folder, there[0].name)
     if tokenizer is not None:
         tokenizer.model_max_length = int(1e30)
@@ -71,10 +78,10 @@ def read_tokenizer(folder: Path):
 
 
 def _open(folder: Path, first: str):
-    from transformers import AutoTokenizer, BertTokenizer
+    from transformers import AutoConfig, AutoTokenizer, BertTokenizer
 
     path = folder / "tokenizer_config.json"
-    own = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    own = files.read_json(path) if path.is_file() else {}
     if first == "vocab.txt" and not {"do_lower_case", "tokenizer_class"} & set(own):
         log.warning(
             "%s: vocab.txt does not say whether its texts are lower-cased or how they are split, so there is no tokenizer; "
@@ -82,9 +89,14 @@ def _open(folder: Path, first: str):
             folder,
         )
         return None
-    kind = BertTokenizer if first == "vocab.txt" and "tokenizer_class" not in own else AutoTokenizer
+    raw = next((files.read_json(folder / n) for n in files.CONFIGS if (folder / n).is_file()), {})
+    known = {}  # the family alone decides; the model's own values are read by config, which takes a null where these do not
+    if raw.get("model_type") in list(FAMILIES):
+        known["config"] = AutoConfig.for_model(raw["model_type"], tokenizer_class=raw.get("tokenizer_class"))
     try:
-        return kind.from_pretrained(folder)
+        if first == "vocab.txt" and "tokenizer_class" not in own:
+            return BertTokenizer.from_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder, **known)
     except (ValueError, ImportError, OSError, KeyError) as e:
         log.warning("%s: transformers makes no tokenizer of these files, so there is none: %s", folder, str(e).splitlines()[0])
         return None

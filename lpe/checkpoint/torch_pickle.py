@@ -124,6 +124,8 @@ class _DataUnpickler(pickle.Unpickler):
 def read(path: Path) -> dict[str, np.ndarray]:
     """The tensors of one file by name, read-only, in their own dtypes.
 
+    Where a training kept them in {"state_dict": {…}, …}, these are read, and what else is there is left out.
+
     Raises:
       Refused: a name in it is not on the list.
       Exception: of any kind, from a file that is damaged or not of this format.
@@ -134,6 +136,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
         top, values = _read_zip(f, path) if zipped else _read_stream(f, path)
     if not isinstance(top, dict):
         raise ValueError(f"it holds {type(top).__name__}, expected names with their tensors")
+    if isinstance(dict.get(top, "state_dict"), dict):
+        top = dict.get(top, "state_dict")
     strangers = [f"{k!r} ({type(x).__name__})" for k, x in dict.items(top) if not isinstance(x, Stored)]
     if strangers:
         raise ValueError(f"expected names with their tensors, but no tensor is {', '.join(strangers[:5])}")

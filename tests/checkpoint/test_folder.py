@@ -123,5 +123,39 @@ def test_hub_out_of_reach(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     with pytest.raises(FileNotFoundError, match="'owner/name' is no folder here and could not be fetched"):
         lpe.from_pretrained("owner/name")
-    with pytest.raises(FileNotFoundError, match="no folder, no hub id"):
+    with pytest.raises(FileNotFoundError, match="'name' is no folder here and could not be fetched.*bert-mini"):
         lpe.from_pretrained("name")
+    for nowhere in ("./name", "a/b/c", __file__):
+        with pytest.raises(FileNotFoundError, match="is no folder, no hub id"):
+            lpe.from_pretrained(nowhere)
+
+
+def test_hub_ids_need_no_owner(source, tmp_path, monkeypatch):
+    folder = tiny.write(tmp_path, *source)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda hub_id, allow_patterns: str(folder / hub_id / ".."))
+    (folder / "bert-base-uncased").mkdir()
+    assert lpe.from_pretrained("bert-base-uncased").recipe.heads == ("mlm",)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    "content, message",
+    [(None, "is not JSON"), ("[]", "holds list"), ("version https://git-lfs.example/spec/v1\n", "is a git-lfs pointer")],
+)
+def test_damaged_tokenizer_files(file, content, message, source, tmp_path):
+    tiny.write(tmp_path, *source)
+    BertTokenizer(vocab={w: i for i, w in enumerate(WORDS)}).save_pretrained(tmp_path)
+    text = (tmp_path / file).read_text()
+    (tmp_path / file).write_text(text[: len(text) // 2] if content is None else content)
+    with pytest.raises(ValueError, match=f"{file} {message}"):
+        lpe.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_tokenizer_does_not_mind_nulls_in_config_json(beside, source, tmp_path):
+    state, config = source
+    tiny.write(tmp_path, state, {**config, "tie_word_embeddings": None, "is_decoder": None})
+    BertTokenizer(vocab={w: i for i, w in enumerate(WORDS)}).save_pretrained(tmp_path)
+    if not beside:
+        (tmp_path / "tokenizer_config.json").unlink()
+    assert lpe.from_pretrained(tmp_path).tokenizer.tokenize("A b") == ["a", "b"]

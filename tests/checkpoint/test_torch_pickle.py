@@ -147,6 +147,15 @@ def test_names_with_tensors_only(new, value, tmp_path):
         files.read_tensors(tmp_path)
 
 
+@GENERATIONS
+def test_a_state_dict_is_read_through(new, tmp_path):
+    save(tmp_path / "pytorch_model.bin", {"state_dict": {"w": torch.ones(2)}, "epoch": 3, "other": {"w": torch.zeros(2)}}, new)
+    assert {k: x.tolist() for k, x in files.read_tensors(tmp_path).items()} == {"w": [1, 1]}
+    save(tmp_path / "pytorch_model.bin", {"state_dict": {"w": 3}}, new)
+    with pytest.raises(ValueError, match="pytorch_model.bin .*names with their tensors"):
+        files.read_tensors(tmp_path)
+
+
 def test_other_storages_are_refused(tmp_path):
     save(tmp_path / "pytorch_model.bin", {"x": torch.zeros(2, dtype=torch.complex64)}, True)
     with pytest.raises(torch_pickle.Refused, match="torch.ComplexFloatStorage"):

@@ -152,6 +152,56 @@ def test_config_errors(attributes, message, tmp_path):
         lpe.from_pretrained(tiny.write(tmp_path, state, {**config, **attributes}))
 
 
+@pytest.mark.parametrize(
+    "key, value, allowed",
+    [
+        ("num_attention_heads", 0, "a whole number above 0"),
+        ("hidden_size", "128", "a whole number above 0"),
+        ("num_hidden_layers", "4", "a whole number above 0"),
+        ("vocab_size", 512.0, "a whole number above 0"),
+        ("type_vocab_size", True, "a whole number above 0"),
+        ("max_position_embeddings", "16", "a whole number above 0"),
+        ("layer_norm_eps", "1e-12", "a number with a point above 0"),
+        ("layer_norm_eps", 0.0, "a number with a point above 0"),
+        ("layer_norm_eps", float("nan"), "a number with a point above 0"),
+        ("initializer_range", None, "a number with a point"),
+        ("hidden_dropout_prob", 2, "a number from 0 up to, not including, 1"),
+        ("attention_probs_dropout_prob", 1.0, "a number from 0 up to, not including, 1"),
+        ("classifier_dropout", -0.1, "a number from 0 up to, not including, 1 or null"),
+        ("hidden_act", None, "the name of an activation"),
+        ("pad_token_id", "0", "a whole number or null"),
+        ("tie_word_embeddings", "false", "true or false or null"),
+        ("num_labels", 0, "a whole number above 0"),
+        ("id2label", ["a"], "a map from numbers to names or null"),
+        ("architectures", 3, "a list of names, or one name"),
+        ("architectures", [3], "a list of names, or one name"),
+    ],
+)
+def test_kinds_of_values(key, value, allowed, tmp_path):
+    state, config = tiny.state_and_config()
+    folder = tiny.write(tmp_path, state, {**config, "model_type": None, "intermediate_size": -1, "x": 1, key: value})
+    with pytest.raises(ValueError) as e:
+        lpe.from_pretrained(folder)
+    assert str(folder) in str(e.value) and "config.json" in str(e.value)
+    assert f"\n  {key}={value!r}, allowed is {allowed}" in str(e.value)
+    assert "\n  intermediate_size=-1, allowed" in str(e.value) and "\n  x=1 is not known" in str(e.value)
+
+
+def test_values_of_a_right_kind(tmp_path):
+    state, config = tiny.state_and_config()
+    plain = lpe.from_pretrained(tiny.write(tmp_path / "plain", state, config))
+    for i, changes in enumerate(
+        [
+            {"tie_word_embeddings": None},
+            {"architectures": "BertForMaskedLM", "model_type": None},
+            {"classifier_dropout": None, "pad_token_id": None, "num_labels": None},
+        ]
+    ):
+        folder = tiny.write(tmp_path / str(i), state, {**config, **changes})
+        assert tiny.equal(lpe.from_pretrained(folder), plain), changes
+    assert lpe.from_pretrained(tmp_path / "plain", hidden_dropout_prob=0).config.hidden_dropout_prob == 0
+
+
 def test_an_encoder_may_be_taken_from_a_decoders_config(tmp_path):
     state, config = tiny.state_and_config()
     folder = tiny.write(tmp_path, state, {**config, "is_decoder": True})
