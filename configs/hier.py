@@ -25,18 +25,25 @@ def get_config(argument: str | None = None):
         batch_size=4,  # windows; small and often recovers sooner than large and seldom
         learning_rate=0.0,  # 0: 1e-3 for bert-mini, 5e-5 for a larger model
         examples=100,
+        remat="none",  # "full" for long inputs: less memory, more time
         debug=False,
     )
     config = common.get_config()
     config.name = "hier"
     config.checkpoint = arg.checkpoint
     config.data.source = arg.data
+    config.remat = arg.remat
     config.task = {"name": "mlm", "length": arg.length, "mask_rate": 0.15}
     config.position = {"name": "hierarchical", "alpha": arg.alpha, "max_length": arg.length}
     config.train = {"steps": arg.steps, "batch_size": arg.batch_size, "view": "full", "log_every": 5}
     rate = arg.learning_rate or (1e-3 if arg.checkpoint == "bert-mini" else 5e-5)
     config.optim.update(learning_rate=rate, warmup_steps=max(1, arg.steps // 10), schedule="linear")
-    config.eval = {"every": max(1, arg.steps // 6), "batch_size": 20, "examples": arg.examples, "views": ("full", "pieces")}
+    config.eval = {
+        "every": max(1, arg.steps // 6),
+        "batch_size": max(1, 20 * 384 // arg.length),
+        "examples": arg.examples,
+        "views": ("full", "pieces"),
+    }
     random_rows = {"name": "random", "max_length": arg.length}
     short = {"position": {"name": "learned"}, "train": {"view": "pieces"}, "eval": {"views": ("first", "pieces")}}
     config.arms = (

@@ -13,6 +13,9 @@ def main(run: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "versions.json", "report.md", "curve.png", "places.png"):
         shutil.copy(run / name, target / name)
+    for log in run.glob("*/metrics.jsonl"):
+        (target / log.parent.name).mkdir(exist_ok=True)
+        shutil.copy(log, target / log.parent.name / log.name)
     print(f"{target}: {', '.join(sorted(p.name for p in target.iterdir()))}")
 
 

@@ -22,16 +22,21 @@ log = logging.getLogger(__name__)
 
 
 class Companions:
-    """What travels with a model without touching its computation: any two compare equal, so none causes a new compilation."""
+    """What travels with a model without touching its computation; compared by value, tokenizers by identity.
+
+    Model's own methods compile without it, so that equal models share one compilation whatever their tokenizers.
+    """
 
     def __init__(self, tokenizer=None, raw: dict | None = None, source: str = ""):
         self.tokenizer, self.raw, self.source = tokenizer, raw or {}, source
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Companions)
+        if not isinstance(other, Companions):
+            return False
+        return self.tokenizer is other.tokenizer and (self.raw, self.source) == (other.raw, other.source)
 
     def __hash__(self) -> int:
-        return hash(Companions)
+        return hash(self.source)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["recipe", "companions"])
@@ -65,17 +70,17 @@ class Model:
         Raises:
           ValueError: an id outside the vocabulary, or an input longer than the model's positions.
         """
-        return _run(self, self._checked(batch), "encode")
+        return _run(self._bare(), self._checked(batch), "encode")
 
     def mlm_logits(self, batch: Mapping[str, Any]) -> Array:
         """Scores of the vocabulary at every place, f32[B, T, V]. Raises ValueError without an MLM head, or as encode."""
         self.require("mlm")
-        return _run(self, self._checked(batch), "mlm")
+        return _run(self._bare(), self._checked(batch), "mlm")
 
     def classify(self, batch: Mapping[str, Any]) -> Array:
         """Class scores f32[B, C]. Raises ValueError without a classification head, or as encode."""
         self.require("pooler", "classifier")
-        return _run(self, self._checked(batch), "classify")
+        return _run(self._bare(), self._checked(batch), "classify")
 
     def extend(
         self,
@@ -133,7 +138,7 @@ class Model:
         if self.max_length is None:
             raise ValueError("this position method has no limit; give one: model.extend(max_length=…, position=…)")
         reserved = self.params["position"]["table"][: self.config.reserved_rows]
-        return jnp.concatenate([reserved, _table(self, self.max_length)])
+        return jnp.concatenate([reserved, _table(self._bare(), self.max_length)])
 
     def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
         """Writes an ordinary Hugging Face folder: config.json, model.safetensors, the tokenizer.
@@ -153,6 +158,9 @@ class Model:
             np.asarray(self.position_table()), dtype, c.tokenizer,
         )  # fmt: skip
 
+    def _bare(self) -> "Model":
+        return dataclasses.replace(self, companions=Companions())
+
     def require(self, *heads: str) -> None:
         """Raises ValueError, with the way out, when the checkpoint brought no such head."""
         missing = [h for h in heads if h not in self.recipe.heads]
@@ -167,19 +175,27 @@ class Model:
     def _checked(self, batch: Mapping[str, Any]) -> dict[str, Array]:
         """The batch as int32 arrays; refuses what would otherwise be read outside a table. Values are seen outside jit only."""
         limit = self.max_length
-        out = {k: jnp.asarray(v, jnp.int32) for k, v in batch.items() if k in BATCH_KEYS}
+        out = {k: _whole_numbers(k, v) for k, v in batch.items() if k in BATCH_KEYS}
         unknown = set(batch) - set(BATCH_KEYS)
         if unknown or "input_ids" not in out:
             raise ValueError(f"batch keys {sorted(batch)}: needs input_ids, may have {', '.join(BATCH_KEYS[1:])}")
         for key, x in out.items():
-            if x.ndim != 2 or x.shape != out["input_ids"].shape or x.shape[1] == 0:
+            if x.ndim != 2 or x.shape != out["input_ids"].shape or 0 in x.shape:
                 raise ValueError(f"{key} has shape {x.shape}; all keys have one shape [batch, length]")
         if any(isinstance(x, Tracer) for x in out.values()):
             return out
         _check_range(out["input_ids"], self.config.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")
         if "token_type_ids" in out:
             _check_range(out["token_type_ids"], self.config.type_vocab_size, "token_type_ids", "type_vocab_size")
+        if (
+            self.config.reserved_rows
+            and "attention_mask" not in out
+            and bool((out["input_ids"] == self.config.pad_token_id).any())
+        ):
+            raise ValueError(f"input_ids has pad_token_id {self.config.pad_token_id} but there is no attention_mask; add it")
         position = np.asarray(tokens.from_batch(out).position)
+        if position.min() < 0:
+            raise ValueError(f"position_ids has {position.min()}, allowed are whole numbers from 0")
         if limit is not None and position.max() >= limit:
             raise ValueError(build.too_long(int(position.max()) + 1, self.recipe, limit))
         if "position_ids" not in out and limit is not None and out["input_ids"].shape[1] > limit:
@@ -188,6 +204,17 @@ class Model:
 
 
 BATCH_KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+
+def _whole_numbers(key: str, value: Any) -> Array:
+    """`value` as int32. Raises ValueError for numbers that are not whole or do not fit: a cast would change them in silence."""
+    if not isinstance(value, Tracer):
+        value = np.asarray(value)
+    if not (jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == bool):
+        raise ValueError(f"{key} has dtype {value.dtype}; whole numbers are needed")
+    if not isinstance(value, Tracer) and value.size and not -(2**31) <= int(value.min()) <= int(value.max()) < 2**31:
+        raise ValueError(f"{key} has {value.min()} to {value.max()}, which does not fit into int32")
+    return jnp.asarray(value, jnp.int32)
 
 
 def _check_range(x: Array, size: int, key: str, why: str) -> None:

@@ -27,6 +27,16 @@ def load(package: str, name: str) -> ModuleType:
     return importlib.import_module(f"lpe.{package}.{name}")
 
 
+def options(package: str) -> list[str]:
+    """Every option that some method of a sub-package takes."""
+    found = {p for name in names(package) for p in _keywords(load(package, name))}
+    return sorted(found)
+
+
+def _keywords(module: ModuleType) -> list[str]:
+    return [p.name for p in inspect.signature(module.make).parameters.values() if p.kind == p.KEYWORD_ONLY]
+
+
 def make(package: str, spec: dict, *args):
     """Calls make(*args, **rest of spec) of the method that spec["name"] names, after checking the keywords.
 
@@ -38,7 +48,7 @@ def make(package: str, spec: dict, *args):
         raise ValueError(f"a method of lpe.{package} is given as {{'name': ..., options}}, not {spec!r}")
     name = kwargs.pop("name")
     module = load(package, name)
-    allowed = [p.name for p in inspect.signature(module.make).parameters.values() if p.kind == p.KEYWORD_ONLY]
+    allowed = _keywords(module)
     for key in kwargs:
         if key not in allowed:
             raise ValueError(f"{package}.{name} has no option {key!r}{nearest(key, allowed)}")

@@ -20,8 +20,9 @@ def write(folder: Path, arms: list[tuple[str, Path]]) -> None:
     text = [
         f"# {folder.name}",
         "",
-        "Accuracy at the masked places of held-out text ± standard error (windows as the unit of sampling). Every row has the "
-        "same windows and masks; an input is [CLS], text, [SEP].",
+        "Accuracy at the masked places of held-out text ± standard error (windows as the unit of sampling; ? with a single "
+        "window). All rows have the same windows and masks, truncated ones those of the first piece. An input is [CLS], text, "
+        "[SEP].",
         "",
         *_table(series),
         "",
@@ -74,7 +75,8 @@ def _differences(series: dict) -> Iterator[str]:
     (name, label), seen = next(iter(series.items()))
     lines = []
     for (other, other_label), rows in series.items():
-        for row, when in ((rows[0], "before tuning"), (rows[-1], f"after {rows[-1]['step']} steps")):
+        last = [(rows[-1], f"after {rows[-1]['step']} steps")] if len(rows) > 1 else []
+        for row, when in [(rows[0], "before tuning"), *last]:
             if row is not seen[-1] and [(w, n) for w, _, n in row["by_window"]] == [
                 (w, n) for w, _, n in seen[-1]["by_window"]
             ]:
@@ -89,12 +91,17 @@ def _paired(a: dict, b: dict) -> str:
     right_b = np.asarray([w[1] for w in b["by_window"]], float)
     mean = (right_a - right_b).sum() / count.sum()
     residual, n = right_a - right_b - mean * count, len(count)
-    se = np.sqrt(np.square(residual).sum() * n / max(n - 1, 1)) / count.sum()
-    return f"{100 * mean:+.1f} ± {100 * se:.1f}"
+    se = np.sqrt(np.square(residual).sum() * n / (n - 1)) / count.sum() if n > 1 else None
+    return f"{100 * mean:+.1f} ± {_points(se)}"
 
 
-def _percent(mean: float, se: float) -> str:
-    return f"{100 * mean:.1f} ± {100 * se:.1f} %"
+def _percent(mean: float, se: float | None) -> str:
+    return f"{100 * mean:.1f} ± {_points(se)} %"
+
+
+def _points(se: float | None) -> str:
+    """A standard error in points; it is unknown from a single window."""
+    return "?" if se is None else f"{100 * se:.1f}"
 
 
 def _speed(rows: list[dict]) -> str:
@@ -105,7 +112,7 @@ def _speed(rows: list[dict]) -> str:
 def _curve(series: dict, path: Path) -> None:
     figure, axes = _figure("MLM accuracy on held-out text (bars: ± 1 standard error)", "training step")
     for (name, label), seen in series.items():
-        y, se = [100 * r["accuracy"] for r in seen], [100 * r["accuracy_se"] for r in seen]
+        y, se = [100 * r["accuracy"] for r in seen], [100 * (r["accuracy_se"] or 0) for r in seen]
         axes.errorbar([r["step"] for r in seen], y, se, marker="o", capsize=3, label=f"{name}, read as {label}")
     _save(figure, path)
 

@@ -1,10 +1,11 @@
 """What a config may say: every key, its type and range. Checked before anything is loaded or compiled."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lpe.optim import SCHEDULES
-from lpe.registry import nearest
+from lpe.registry import nearest, options
 
 
 class Rule(NamedTuple):
@@ -12,33 +13,50 @@ class Rule(NamedTuple):
 
     allowed: str
     holds: Callable[[Any], bool]
+    names: tuple[str, ...] = ()
 
 
 def _int(low: int) -> Rule:
     return Rule(f"whole numbers from {low}", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= low)
 
 
-def _number(low: float, high: float = float("inf"), *, above: bool = False) -> Rule:
-    text = f"numbers {'above' if above else 'from'} {low}" + ("" if high == float("inf") else f" to {high}")
+def _number(low: float, below: float = float("inf"), *, above: bool = False) -> Rule:
+    text = f"numbers {'above' if above else 'from'} {low}" + ("" if below == float("inf") else f", below {below}")
     return Rule(
         text,
-        lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and (low < v if above else low <= v) and v <= high,
+        lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and (low < v if above else low <= v) and v < below,
     )
 
 
 def _one_of(*values: str) -> Rule:
-    return Rule("one of " + ", ".join(values), lambda v: v in values)
+    return Rule("one of " + ", ".join(values), lambda v: v in values, values)
+
+
+def _compiles(pattern: Any) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError):
+        return False
+    return True
 
 
 TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
+PATTERNS = Rule("a list of regular expressions", lambda v: isinstance(v, (list, tuple)) and all(map(_compiles, v)))
 SIZES = Rule("{name: size}", lambda v: isinstance(v, Mapping) and all(isinstance(x, int) for x in v.values()))
+
+
+def _is_arm(a: Any) -> bool:
+    return isinstance(a, (list, tuple)) and len(a) == 2 and isinstance(a[0], str) and isinstance(a[1], Mapping)
+
+
 ARMS = Rule(
     "a list of [name, {overrides}]",
-    lambda v: all(len(a) == 2 and isinstance(a[0], str) and isinstance(a[1], Mapping) for a in v),
+    lambda v: isinstance(v, (list, tuple)) and all(_is_arm(a) for a in v),
 )
 
+PACKAGES = {"position": "positions", "attention": "attention", "task": "tasks"}  # whose methods a key names
 SCHEMA: dict[str, Any] = {
     "name": TEXT,
     "seed": _int(0),
@@ -60,7 +78,7 @@ SCHEMA: dict[str, Any] = {
         "b2": _number(0, 1),
         "eps": _number(0, above=True),
         "clip_norm": _number(0, above=True),
-        "no_decay": NAMES,
+        "no_decay": PATTERNS,
     },
     "eval": {"every": _int(1), "batch_size": _int(1), "examples": _int(1), "views": NAMES},
     "save": {
@@ -88,7 +106,8 @@ def _problems(config: Mapping[str, Any], schema: Mapping[str, Any], prefix: str)
             found.append(f"{prefix}{key}: missing")
         elif isinstance(rule, Rule):
             if not rule.holds(config[key]):
-                found.append(f"{prefix}{key}={config[key]!r}, allowed: {rule.allowed}")
+                near = nearest(str(config[key]), list(rule.names)) if rule.names else f", allowed: {rule.allowed}"
+                found.append(f"{prefix}{key}={config[key]!r}{near}")
         elif not isinstance(config[key], Mapping):
             found.append(f"{prefix}{key}={config[key]!r}, allowed: a group of keys ({', '.join(rule)})")
         else:
@@ -102,6 +121,9 @@ def explain(keys: list[str]) -> str:
         level: Any = SCHEMA
         for part in key.split("."):
             if isinstance(level, Rule):
+                package = PACKAGES.get(key.split(".")[0])
+                if package and part not in (known := options(package)):
+                    return f"no method of lpe.{package} has an option {part!r}{nearest(part, known)}"
                 break
             if part not in level:
                 return f"the config has no key {key!r}{nearest(part, sorted(level))}"

@@ -26,17 +26,20 @@ class Tokens(NamedTuple):
 def from_batch(batch: dict[str, Array]) -> Tokens:
     """Tokens of a batch as transformers' tokenizers make it, padded on the left or on the right.
 
-    Positions count the real tokens from 0, unless the batch brings its own `position_ids`.
+    Positions count from 0 at the first real token, for RoBERTa too (stock RoBERTa counts from pad_token_id + 1), unless the
+    batch brings its own `position_ids`. A masked token between real ones keeps its place.
 
     Args:
       batch: `input_ids` i32[B, T]; optional `attention_mask` [B, T] (1 = real token) and `position_ids` i32[B, T].
     """
     input_ids = batch["input_ids"]
+    index = jnp.broadcast_to(jnp.arange(input_ids.shape[1], dtype=jnp.int32), input_ids.shape)
     mask = batch.get("attention_mask")
     segment = jnp.ones_like(input_ids) if mask is None else (mask != 0).astype(jnp.int32)
     position = batch.get("position_ids")
     if position is None:
-        position = jnp.maximum(jnp.cumsum(segment, axis=1) - 1, 0)
-    index = jnp.broadcast_to(jnp.arange(input_ids.shape[1], dtype=jnp.int32), input_ids.shape)
+        first = jnp.argmax(segment, axis=1, keepdims=True)
+        last = segment.shape[1] - 1 - jnp.argmax(segment[:, ::-1], axis=1, keepdims=True)
+        position = jnp.where(segment.any(axis=1, keepdims=True), jnp.clip(index, first, last) - first, 0)
     length = jnp.broadcast_to(segment.sum(axis=1, keepdims=True), input_ids.shape)
     return Tokens(index, position.astype(jnp.int32), segment, length, jnp.zeros(input_ids.shape, bool))

@@ -5,36 +5,20 @@ import math
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 from tqdm import tqdm
 
-from lpe import build, model, optim, report, settings, sharding, workdir
-from lpe.checkpoint import load
+from lpe import arms, model, report, settings, sharding, workdir
 from lpe.checkpoint.run_state import RunState
-from lpe.data import sources
 from lpe.metrics import Log
 from lpe.signals import Stop
 from lpe.tasks.base import Task
 from lpe.timer import Timer
 
 notice = logging.getLogger(__name__)
-
-
-class Arm(NamedTuple):
-    """One training run, ready to go."""
-
-    config: dict
-    model: model.Model
-    task: Task
-    mesh: jax.sharding.Mesh
-    tx: optax.GradientTransformation
-    state: dict  # params, opt_state, rng
-    batches: Any
-    views: dict[str, Any]
 
 
 def run(config: dict, folder: Path | None = None) -> Path:
@@ -51,58 +35,20 @@ def run(config: dict, folder: Path | None = None) -> Path:
       ValueError, FileNotFoundError: wherever the config already shows it, before anything is loaded or compiled.
     """
     settings.check(config)
-    arms = [(name, settings.merged({**config, "arms": ()}, over)) for name, over in config["arms"] or [(config["name"], {})]]
-    for _, arm in arms:
-        check(arm)
+    todo = arms.named(config)
+    for _, arm in todo:
+        arms.check(arm)
     folder = workdir.open(config, folder)
     notice.info("run      %s", folder)
-    docs = sources.documents(config["data"]["source"], config["data"]["documents"])
     examples: dict[tuple, tuple] = {}
-    for number, (name, arm) in enumerate(arms, 1):
-        loop(prepare(arm, docs, examples), folder / workdir.slug(name), f"[{number}/{len(arms)}] {name}")
-    report.write(folder, [(name, folder / workdir.slug(name)) for name, _ in arms])
+    with workdir.lock(folder):
+        for number, (name, arm) in enumerate(todo, 1):
+            loop(arms.prepare(arm, examples), folder / workdir.slug(name), f"[{number}/{len(todo)}] {name}")
+        report.write(folder, [(name, folder / workdir.slug(name)) for name, _ in todo])
     return folder
 
 
-def check(config: dict) -> None:
-    """Builds all that config.json allows to build, without weights; so a bad option stops the run at once."""
-    settings.check(config)
-    family, cfg, _ = load.read_config(model.find(config["checkpoint"]))
-    position, attention = build.freeze(config["position"]), build.freeze(config["attention"])
-    net = build.network(build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"]))
-    task = build.task(config["task"], net)
-    for view in (config["train"]["view"], *config["eval"]["views"]):
-        if view not in task.views:
-            raise ValueError(f"view {view!r} is unknown, allowed: {', '.join(task.views)}")
-    sharding.mesh(config["mesh"])
-
-
-def prepare(config: dict, docs: dict, examples: dict[tuple, tuple]) -> Arm:
-    """Loads the model, lays it out over the devices and opens the data. `examples` keeps what equal arms share."""
-    seed, mesh = config["seed"], sharding.mesh(config["mesh"])
-    options = {k: config[k] for k in ("position", "attention", "dtype", "remat", "seed", "ignore")}
-    mod = model.from_pretrained(config["checkpoint"], **options)
-    net = build.network(mod.recipe)
-    task = build.task(config["task"], net)
-    mod.require(*task.heads)
-    task.check(mod.tokenizer)
-    key = build.freeze([config["checkpoint"], config["task"]])
-    if key not in examples:
-        examples[key] = tuple(task.prepare(docs[split], mod.tokenizer) for split in sources.SPLITS)
-    train, heldout = examples[key]
-    specs = {**net.specs, **task.specs}
-    where, everywhere = sharding.params(mesh, specs, config["sharding_rules"]), sharding.replicated(mesh)
-    tx = optim.make(config["optim"], specs, config["train"]["steps"])
-    params = jax.device_put(mod.params, where)
-    rng = jax.device_put(jax.random.key_data(jax.random.key(seed)), everywhere)
-    state = {"params": params, "opt_state": optim.init(tx, params, where, everywhere), "rng": rng}
-    t, e = config["train"], config["eval"]
-    batches = task.dataset(train, mod.tokenizer, t["view"], t["batch_size"], seed=seed)
-    views = {v: task.dataset(heldout, mod.tokenizer, v, e["batch_size"], limit=e["examples"]) for v in e["views"]}
-    return Arm(config, mod, task, mesh, tx, state, batches, views)
-
-
-def loop(arm: Arm, folder: Path, title: str) -> None:
+def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     """Trains to the last step. A stop at any point loses at most what came after the last save."""
     config, state = arm.config, arm.state
     steps, every, pause = config["train"]["steps"], config["eval"]["every"], 60 * config["save"]["every_minutes"]
@@ -127,9 +73,8 @@ def loop(arm: Arm, folder: Path, title: str) -> None:
             if due:
                 for view, batches in arm.views.items():
                     results = ((b, _predict(predict, state["params"], arm.mesh, b)) for b in batches)
-                    log.add(
-                        {"kind": "eval", "step": step, "view": view, "label": arm.task.views[view], **arm.task.score(results)}
-                    )
+                    row = {"kind": "eval", "step": step, "view": view, "label": arm.task.views[view].label}
+                    log.add({**row, **arm.task.score(results)})
             if save:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})
                 last_save = time.monotonic()

@@ -1,11 +1,15 @@
 """The folder of a run: what ran (config, versions, commit), so that a result can be made again."""
 
+import contextlib
 import hashlib
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers", "grain", "numpy")
 
@@ -25,9 +29,28 @@ def open(config: dict, folder: Path | None) -> Path:
         raise ValueError(f"{folder} is not empty and holds no run; give another --workdir")
     folder.mkdir(parents=True, exist_ok=True)
     there.write_text(text, encoding="utf-8")
-    versions = {p: version(p) for p in PACKAGES} | {"git_commit": commit()}
-    (folder / "versions.json").write_text(json.dumps(versions, indent=2) + "\n", encoding="utf-8")
+    _record_versions(folder / "versions.json")
     return folder
+
+
+def _record_versions(path: Path) -> None:
+    """What the run began with; where it goes on with something else, that is added and never replaces it."""
+    now: dict = {p: version(p) for p in PACKAGES} | {"git_commit": commit()}
+    then = json.loads(path.read_text(encoding="utf-8")) if path.exists() else now
+    later = then.get("resumed_with", [])
+    if {k: v for k, v in (later or [then])[-1].items() if k != "resumed_with"} != now:
+        then = {**then, "resumed_with": [*later, now]}
+    path.write_text(json.dumps(then, indent=2) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keeps the folder for this process. Raises ValueError when another one runs in it."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"another process runs in {folder}; wait for it, or give another --workdir") from None
 
 
 def commit() -> str:
@@ -41,4 +64,4 @@ def commit() -> str:
 
 def slug(name: str) -> str:
     """A file name for an arm's name."""
-    return re.sub(r"[^\w.=-]+", "-", name).strip("-")
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-.")

@@ -147,6 +147,15 @@ def test_bad_options(mini, option, message):
 
 def test_a_tokenizer_that_cannot_serve(mini):
     with pytest.raises(ValueError, match="brings no tokenizer"):
-        mlm.check(None)
+        mlm.check(None, 512)
+    with pytest.raises(ValueError, match="ids up to 511, but the model has vocab_size=500"):
+        mlm.check(mini.tokenizer, 500)
     with pytest.raises(ValueError, match="does not fit this text"):
         windows.cut([Document("日本語のテキスト" * 50, "a")], mini.tokenizer, 126)
+
+
+def test_one_window_has_no_standard_error_and_a_loss_that_is_not_finite_is_no_score():
+    batch = {"labels": np.ones((1, 4), int), "window": np.zeros(1, int), "places": np.arange(4)[None]}
+    assert mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.ones((1, 4))})])["accuracy_se"] is None
+    with pytest.raises(FloatingPointError, match=r"windows \[0\] is not finite"):
+        mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.full((1, 4), np.nan)})])

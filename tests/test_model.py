@@ -79,6 +79,11 @@ def test_nothing_is_ever_clamped(position):
         ({"ids": [[0, 1]]}, "needs input_ids"),
         ({"input_ids": [[0, 1]], "position_ids": [[0, 8]]}, "input of 9 tokens is longer than the 8 positions"),
         ({"input_ids": np.zeros((1, 0), int)}, "shape"),
+        ({"input_ids": np.zeros((0, 3), int)}, "shape"),
+        ({"input_ids": np.asarray([[2**32 + 1]])}, "does not fit into int32"),
+        ({"input_ids": [[0.7, 1.0]]}, "input_ids has dtype float64; whole numbers are needed"),
+        ({"input_ids": [[0, 1]], "attention_mask": [[0.9, 1.0]]}, "attention_mask has dtype float64"),
+        ({"input_ids": [[0, 1]], "position_ids": [[0, -1]]}, "position_ids has -1"),
     ],
 )
 def test_a_wrong_batch_is_refused(batch, message):
@@ -119,6 +124,45 @@ def test_a_model_is_a_pytree_and_equal_models_share_one_compilation():
     assert isinstance(g, model.Model) and params.count(g.params) == params.count(a.params)
     tuned = jax.tree.map(lambda w, d: w - 0.1 * d, a, g)
     assert bool(jnp.isfinite(tuned.encode({"input_ids": ids(8)})).all())
+
+
+def test_a_model_out_of_jit_keeps_its_own_tokenizer():
+    a, b = (model.Model(tiny().params, tiny().recipe, model.Companions(tokenizer=object(), source=s)) for s in "ab")
+    same = jax.jit(lambda m: jax.tree.map(lambda x: x + 0, m))
+    assert same(a).tokenizer is a.tokenizer and same(b).tokenizer is b.tokenizer and same(b).companions.source == "b"
+    before = model._run._cache_size()
+    for m in (a, b):
+        m.encode({"input_ids": ids(7)})
+    assert model._run._cache_size() == before + 1
+
+
+def test_a_masked_token_between_real_ones_keeps_its_place():
+    from lpe import tokens
+
+    mask = np.array([[0, 1, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    tok = tokens.from_batch({"input_ids": jnp.zeros((3, 6), jnp.int32), "attention_mask": jnp.asarray(mask)})
+    assert tok.position.tolist() == [[0, 0, 1, 2, 3, 3], [0, 1, 2, 2, 2, 2], [0] * 6]
+    assert tok.length[:, 0].tolist() == [3, 3, 0]
+
+
+def test_roberta_needs_a_mask_where_there_is_padding():
+    m = model.initialise(dataclasses.replace(CFG, reserved_rows=2, pad_token_id=1), (), family="roberta")
+    with pytest.raises(ValueError, match="has pad_token_id 1 but there is no attention_mask"):
+        m.encode({"input_ids": [[0, 5, 1]]})
+    m.encode({"input_ids": [[0, 5, 1]], "attention_mask": [[1, 1, 0]]})
+
+
+def test_activations_are_those_of_transformers():
+    import torch
+    from transformers.activations import ACT2FN
+
+    from lpe.models.layers import ACTIVATIONS
+
+    x = np.linspace(-12, 12, 1001, dtype=np.float32)
+    for name, f in ACTIVATIONS.items():
+        np.testing.assert_allclose(f(jnp.asarray(x)), ACT2FN[name](torch.tensor(x)).numpy(), atol=2e-6, err_msg=name)
+    with_parameters = {"prelu", "xielu"}
+    assert set(ACT2FN) - set(ACTIVATIONS) <= with_parameters
 
 
 def test_long_positions_cost_no_parameters():

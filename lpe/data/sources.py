@@ -10,6 +10,7 @@ from lpe import assets
 
 log = logging.getLogger(__name__)
 SPLITS = ("train", "heldout")
+NEAR = 100  # characters within which a cut looks for a space
 EVERY = 10  # one document in ten is held out where a source does not say which
 
 
@@ -47,15 +48,21 @@ def documents(source: str, limit: int = 0) -> dict[str, list[Document]]:
     return {split: found[: limit or None] for split, found in by_split.items()}
 
 
-def _read(source: str) -> list[Document]:
+def check(source: str) -> Path:
+    """Where a source is. Raises FileNotFoundError when it is nowhere."""
     path = assets.TEXTS.get(source, Path(source).expanduser())
+    if not path.exists():
+        raise FileNotFoundError(f"data {source!r} is no file, no folder and none of {', '.join(assets.TEXTS)}")
+    return path
+
+
+def _read(source: str) -> list[Document]:
+    path = check(source)
     if path.is_dir():
         files = sorted(path.rglob("*.txt"))
         if not files:
             raise FileNotFoundError(f"data folder {source!r} holds no .txt file")
         return [Document(_decode(f.read_bytes(), f), str(f)) for f in files]
-    if not path.is_file():
-        raise FileNotFoundError(f"data {source!r} is no file, no folder and none of {', '.join(assets.TEXTS)}")
     if path.name.endswith((".jsonl", ".jsonl.xz")):
         raw = path.read_bytes()
         try:
@@ -96,7 +103,8 @@ def _json_lines(text: str, path: Path) -> list[Document]:
 def _split(docs: list[Document], source: str) -> list[Document]:
     if len(docs) == 1:
         text, where, _ = docs[0]
-        cut = text.rfind(" ", 0, len(text) - len(text) // EVERY) + 1 or len(text) - len(text) // EVERY
+        cut = len(text) - len(text) // EVERY
+        cut = text.rfind(" ", cut - NEAR, cut) + 1 or cut
         log.info("%s: one document; its last tenth is held out", source)
         return [Document(text[:cut], where, "train"), Document(text[cut:], where, "heldout")]
     held = [i for i in range(len(docs)) if i % EVERY == EVERY - 1] or [len(docs) - 1]

@@ -39,8 +39,8 @@ def extend_table(
       **kw: the method's options, as alpha=0.4.
 
     Returns:
-      [reserved_rows + length, D] in the table's dtype, computed in float32. Where the vectors depend on the sequence's length
-      (`preserve_short`), those that a sequence of `length` tokens reads.
+      [reserved_rows + length, D] in the table's dtype (float32 for float64), computed in float32. Where the vectors depend
+      on the sequence's length (`preserve_short`), those that a sequence of `length` tokens reads.
 
     Raises:
       ValueError: no table, an unknown method or option, or a length that the method does not reach.

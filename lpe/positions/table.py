@@ -3,6 +3,7 @@
 `reserved_rows` r (RoBERTa 2, BERT 0): the first r rows of the stored table serve padding; position p is row r + p.
 """
 
+import numbers
 import warnings
 from collections.abc import Callable
 
@@ -30,7 +31,7 @@ def check_whole(method: str, name: str, value, low: int, high: int, hint: str = 
 
 def check_alpha(method: str, alpha: float) -> None:
     """Raises ValueError unless 0 < alpha < 1 and alpha != 0.5; warns above 0.5."""
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0.0 < alpha < 1.0:
+    if isinstance(alpha, bool) or not isinstance(alpha, numbers.Real) or not 0.0 < alpha < 1.0:
         raise ValueError(f"positions.{method}: alpha={alpha!r}, allowed are 0 < alpha < 1 except 0.5; the author's is 0.4")
     if alpha == 0.5:
         raise ValueError(

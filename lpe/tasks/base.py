@@ -6,12 +6,19 @@ from typing import NamedTuple
 from lpe.params import Spec
 
 
+class View(NamedTuple):
+    """A way to read an example: what the report calls it, and the tokens of its inputs."""
+
+    label: str
+    length: int
+
+
 class Task(NamedTuple):
     """What a model is trained and judged on.
 
     specs: parameters of the task's own.
     heads: heads that the checkpoint must bring.
-    views: the ways to read an example: name -> what the report calls it.
+    views: the ways to read an example, by name.
     prepare: host: (documents, tokenizer) -> examples, whatever the task makes of documents. It lives here because what an
       example is belongs to the task.
     dataset: host: (examples, tokenizer, view, batch_size, *, seed, limit) -> grain.MapDataset of batches; endless and
@@ -19,12 +26,12 @@ class Task(NamedTuple):
     loss: (params, batch, key) -> (f32, {name: (sum, count)}); jitted.
     predict: (params, batch) -> {name: array}; jitted.
     score: host: iterable[(batch, outputs)] -> {name: float | list}.
-    check: host: (tokenizer) -> None, raises ValueError where the tokenizer cannot serve.
+    check: host: (tokenizer) -> None; raises ValueError where the tokenizer cannot serve.
     """
 
     specs: dict[str, Spec]
     heads: tuple[str, ...]
-    views: dict[str, str]
+    views: dict[str, View]
     prepare: Callable
     dataset: Callable
     loss: Callable

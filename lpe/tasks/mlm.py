@@ -19,7 +19,7 @@ from jax import Array
 from lpe.data import windows
 from lpe.data.windows import Layout, Windows
 from lpe.models import bert
-from lpe.tasks.base import Task
+from lpe.tasks.base import Task, View
 
 UNUSED = -100
 EVAL_SEED = 20_210
@@ -48,10 +48,10 @@ def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_m
 
     whole, piece = lay.content + windows.SPECIALS, lay.piece + windows.SPECIALS
     views = {
-        "full": f"1 × {whole}",
-        "pieces": f"{lay.pieces} × {piece}",
-        "first": f"1 × {piece} (truncated)",
-        "shuffled": f"{lay.pieces} × {piece}, positions shuffled",
+        "full": View(f"1 × {whole}", whole),
+        "pieces": View(f"{lay.pieces} × {piece}", piece),
+        "first": View(f"1 × {piece} (truncated)", piece),
+        "shuffled": View(f"{lay.pieces} × {piece}, positions shuffled", piece),
     }
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
@@ -85,16 +85,21 @@ def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_m
             ds = ds.shuffle().repeat()
         return ds.random_map(lambda i, rng: read(i, rng)).batch(batch_size, batch_fn=join)
 
-    return Task({}, ("mlm",), views, prepare, dataset, loss, predict, score, check)
+    return Task({}, ("mlm",), views, prepare, dataset, loss, predict, score, partial(check, vocab_size=cfg.vocab_size))
 
 
-def check(tokenizer) -> None:
-    """Raises ValueError when the tokenizer cannot frame or mask an input."""
+def check(tokenizer, vocab_size: int) -> None:
+    """Raises ValueError when the tokenizer cannot frame or mask an input, or makes ids that the model has no row for."""
     if tokenizer is None:
         raise ValueError("the checkpoint brings no tokenizer; put its tokenizer files into the folder")
     missing = [t for t in ("cls_token", "sep_token", "mask_token") if getattr(tokenizer, t) is None]
     if missing:
         raise ValueError(f"the tokenizer has no {', '.join(missing)}; MLM needs all three")
+    if (top := max(tokenizer.get_vocab().values())) >= vocab_size:
+        raise ValueError(
+            f"the tokenizer makes ids up to {top}, but the model has vocab_size={vocab_size}; use the model's own tokenizer, "
+            "or resize the model's embeddings first"
+        )
 
 
 def mask(tokens: np.ndarray, real: int, lay: Layout, rate: float, tokenizer, rng: np.random.Generator):
@@ -163,7 +168,8 @@ def join(examples: Sequence[dict]) -> dict[str, np.ndarray]:
 def score(results: Iterable[tuple[dict, dict]]) -> dict:
     """Accuracy and loss at the masked places, and by place.
 
-    accuracy_se is the standard error with whole windows as the unit of sampling (a window's places are not independent).
+    accuracy_se is the standard error with whole windows as the unit of sampling (a window's places are not independent); None
+    with fewer than two windows. Raises FloatingPointError for a loss that is not finite.
     by_place: [[right, count], …] per place in the input; by_window: [[window, right, count], …].
     """
     right, count = np.zeros(0), np.zeros(0)
@@ -176,13 +182,15 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
         np.add.at(count, batch["places"][used], 1)
         np.add.at(right, batch["places"][used], out["right"][used])
         losses += float(out["loss"][used].sum())
+        if not np.isfinite(losses):
+            raise FloatingPointError(f"the loss of windows {batch['window'].tolist()} is not finite; the checkpoint is damaged")
         for w, r, u in zip(batch["window"], out["right"] & used, used, strict=True):
             by_window[int(w)] = by_window.get(int(w), np.zeros(2)) + (r.sum(), u.sum())
     n = count.sum()
     accuracy = right.sum() / n
     per = np.stack(list(by_window.values()))
     residual = per[:, 0] - accuracy * per[:, 1]
-    se = float(np.sqrt((residual**2).sum() * len(per) / max(len(per) - 1, 1)) / n)
+    se = float(np.sqrt((residual**2).sum() * len(per) / (len(per) - 1)) / n) if len(per) > 1 else None
     return {
         "accuracy": float(accuracy),
         "accuracy_se": se,

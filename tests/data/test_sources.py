@@ -67,3 +67,9 @@ def test_empty_documents_are_counted(tmp_path, caplog):
         (tmp_path / f"{i}.txt").write_text(text)
     sources.documents(str(tmp_path))
     assert "2 of 4 documents are empty and were left out" in caplog.text
+
+
+def test_a_single_document_without_spaces_near_the_cut_is_cut_all_the_same(tmp_path):
+    (tmp_path / "a.txt").write_text("Title " + "字" * 10_000)
+    docs = sources.documents(str(tmp_path / "a.txt"))
+    assert 0.09 < len(docs["heldout"][0].text) / 10_006 < 0.11
