@@ -136,8 +136,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
         top, values = _read_zip(f, path) if zipped else _read_stream(f, path)
     if not isinstance(top, dict):
         raise ValueError(f"it holds {type(top).__name__}, expected names with their tensors")
-    if isinstance(dict.get(top, "state_dict"), dict):
-        top = dict.get(top, "state_dict")
+    inner = dict.get(top, "state_dict")
+    top = inner if isinstance(inner, dict) else top
     strangers = [f"{k!r} ({type(x).__name__})" for k, x in dict.items(top) if not isinstance(x, Stored)]
     if strangers:
         raise ValueError(f"expected names with their tensors, but no tensor is {', '.join(strangers[:5])}")
