@@ -17,6 +17,7 @@ from lpe import build, params, tokens
 from lpe.build import Recipe
 from lpe.checkpoint import export, load, mapping
 from lpe.checkpoint.folder import find, read_tokenizer
+from lpe.models import bert
 
 log = logging.getLogger(__name__)
 
@@ -225,8 +226,6 @@ def _check_range(x: Array, size: int, key: str, why: str) -> None:
 
 @partial(jax.jit, static_argnames="what")
 def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
-    from lpe.models import bert
-
     x, tok = build.network(model.recipe).encode(model.params, batch)
     if what == "mlm":
         return bert.mlm_logits(model.params, model.config, x)

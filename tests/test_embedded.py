@@ -16,11 +16,14 @@ def test_bert_mini_passes_the_gate(mini):
     task = build.task({"name": "mlm", "length": 128}, build.network(mini.recipe))
     examples = task.prepare(sources.documents("sotu")["heldout"], mini.tokenizer)
     predict = jax.jit(task.predict)
+    pieces = np.concatenate([row[:real] for row, real in zip(examples.tokens, examples.real, strict=True)])
     accuracy = {}
+    print(f"the most frequent piece is {np.bincount(pieces).max() / pieces.size:.1%} of the held-out tokens")
     for view in ("pieces", "shuffled"):
         batches = task.dataset(examples, mini.tokenizer, view, 64, limit=256)
         got = task.score((b, jax.device_get(predict(mini.params, b))) for b in batches)
         accuracy[view] = got["accuracy"]
+        print(f"{view}: {got['accuracy']:.1%} of {got['places']} places")
     assert accuracy["pieces"] > accuracy["shuffled"] + 0.15
     logged = [json.loads(line) for line in (MINI / "training/metrics.jsonl").read_text().splitlines()]
     last = {r["view"]: r for r in logged if r["kind"] == "eval"}
