@@ -83,6 +83,11 @@ class Model:
         self.require("pooler", "classifier")
         return _run(self._bare(), self._checked(batch), "classify")
 
+    def tag(self, batch: Mapping[str, Any]) -> Array:
+        """Tag scores of every token, f32[B, T, C]. Raises ValueError without a tagging head, or as encode."""
+        self.require("tagger")
+        return _run(self._bare(), self._checked(batch), "tag")
+
     def extend(
         self,
         *,
@@ -231,6 +236,8 @@ def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
         return bert.mlm_logits(model.params, model.config, x)
     if what == "classify":
         return bert.classify(model.params, x, tok)
+    if what == "tag":
+        return bert.tag(model.params, x)
     return x.astype(jnp.float32)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lpe.data.sources import Document
+from lpe.data.document import Document
 
 log = logging.getLogger(__name__)
 SPECIALS = 2  # [CLS] … [SEP]
@@ -44,11 +44,15 @@ class Windows(NamedTuple):
     tokens: np.ndarray
     real: np.ndarray
     document: np.ndarray
+    places: tuple[str, ...] = ()  # of the documents
+
+    def where(self, i: int) -> str:
+        return self.places[self.document[i]]
 
     def take(self, count: int) -> "Windows":
         """`count` windows spread evenly over the source; all of them if there are fewer."""
         at = np.unique(np.linspace(0, len(self.real) - 1, min(count, len(self.real))).round().astype(int))
-        return Windows(*(x[at] for x in self))
+        return Windows(*(x[at] for x in self[:3]), self.places)
 
 
 def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> Windows:
@@ -73,4 +77,4 @@ def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> 
     log.info(
         "%d documents, %d tokens (%.1f %% unknown), %d windows of %d", len(docs), total, 100 * unk / total, len(rows), content
     )
-    return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32))
+    return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32), tuple(d.where for d in docs))
