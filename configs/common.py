@@ -20,7 +20,16 @@ def get_config() -> Any:
             "dtype": "float32",  # of the computation; parameters are float32
             "remat": "none",
             "task": {"name": "mlm", "length": 128, "mask_rate": 0.15},
-            "data": {"source": "sotu", "documents": 0},  # documents per split, 0 for all
+            "data": {
+                "source": "sotu",  # what else it may be, and what the keys below mean: lpe/data/sources.py
+                "documents": 0,  # per split, 0 for all
+                "folds": 10,  # one of them is held out where the source has no splits
+                "fold": -1,  # -1: the last
+                "heldout": "",  # the split to hold out, where the source has several
+                "text": "text",  # names of fields, columns or features
+                "label": "label",
+                "data_dir": "",  # of tfds:NAME
+            },
             "train": {"steps": 1000, "batch_size": 32, "view": "full", "log_every": 10},
             "optim": {
                 "learning_rate": 5e-4,

@@ -45,7 +45,7 @@ def check(config: dict) -> None:
     position, attention = build.freeze(config["position"]), build.freeze(config["attention"])
     net = build.network(build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"]))
     task = build.task(config["task"], net)
-    sources.check(config["data"]["source"])
+    sources.check(config["data"])
     for key, view in [("train.view", config["train"]["view"]), *(("eval.views", v) for v in config["eval"]["views"])]:
         if view not in task.views:
             raise ValueError(f"{key}: no view {view!r}{nearest(view, list(task.views))}")
@@ -69,7 +69,7 @@ def prepare(config: dict, examples: dict[tuple, tuple]) -> Arm:
     task.check(mod.tokenizer)
     key = build.freeze([config["checkpoint"], config["task"], config["data"]])
     if key not in examples:
-        docs = sources.documents(config["data"]["source"], config["data"]["documents"])
+        docs = sources.documents(config["data"])
         examples[key] = tuple(task.prepare(docs[split], mod.tokenizer) for split in sources.SPLITS)
     train, heldout = examples[key]
     specs = {**net.specs, **task.specs}

@@ -41,6 +41,7 @@ def _compiles(pattern: Any) -> bool:
 
 
 TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v))
+ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
 PATTERNS = Rule("a list of regular expressions", lambda v: isinstance(v, (list, tuple)) and all(map(_compiles, v)))
@@ -67,7 +68,16 @@ SCHEMA: dict[str, Any] = {
     "dtype": _one_of("float32", "bfloat16"),
     "remat": _one_of("none", "full", "dots"),
     "task": METHOD,
-    "data": {"source": TEXT, "documents": _int(0)},
+    "data": {
+        "source": TEXT,
+        "documents": _int(0),
+        "folds": _int(2),
+        "fold": _int(-1),
+        "heldout": ANY_TEXT,
+        "text": TEXT,
+        "label": ANY_TEXT,
+        "data_dir": ANY_TEXT,
+    },
     "train": {"steps": _int(0), "batch_size": _int(1), "view": TEXT, "log_every": _int(1)},
     "optim": {
         "learning_rate": _number(0, above=True),
