@@ -37,7 +37,7 @@ def tokenizer() -> BertTokenizer:
     The pieces are the same each time, their numbers are not: the tokenizers library keeps its alphabet in a hash table.
     """
     trainer = BertWordPieceTokenizer()
-    texts = (doc.text for doc in sources.documents("sotu")["train"])
+    texts = (doc.text for doc in sources.documents({"source": "sotu"})["train"])
     trainer.train_from_iterator(texts, vocab_size=VOCABULARY, min_frequency=20, limit_alphabet=100, show_progress=False)
     return BertTokenizer(vocab=trainer.get_vocab())
 

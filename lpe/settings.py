@@ -41,9 +41,9 @@ def _compiles(pattern: Any) -> bool:
 
 
 TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v))
+ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
-ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 YES_NO = Rule("True, False", lambda v: isinstance(v, bool))
 SIZES = Rule("{name: size}", lambda v: isinstance(v, Mapping) and all(isinstance(x, int) for x in v.values()))
 

@@ -14,7 +14,7 @@ MINI = assets.CHECKPOINTS["bert-mini"]
 def test_bert_mini_passes_the_gate(mini):
     """Held-out accuracy at 128 at least 15 points above the same model with shuffled positions."""
     task = build.task({"name": "mlm", "length": 128}, build.network(mini.recipe))
-    examples = task.prepare(sources.documents("sotu")["heldout"], mini.tokenizer)
+    examples = task.prepare(sources.documents({"source": "sotu"})["heldout"], mini.tokenizer)
     predict = jax.jit(task.predict)
     pieces = np.concatenate([row[:real] for row, real in zip(examples.tokens, examples.real, strict=True)])
     accuracy = {}
