@@ -22,9 +22,9 @@ def get_config(argument: str | None = None):
     return config
 
 
-def sweep(add):
+def sweep(add, config):
     """α by seed; one seed of every α first."""
-    length = get_config().task.length
+    length = config["task"]["length"]
     for seed in SEEDS:
         for alpha in ALPHAS:
             position = {"name": "hierarchical", "alpha": alpha, "max_length": length}

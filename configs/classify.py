@@ -25,7 +25,7 @@ def get_config(argument: str | None = None):
         data="~/.cache/lpe/data/brown.jsonl",
         length=1024,
         middle=384,  # a shorter extension, 0 for none
-        epochs=6,
+        epochs=4,
         texts=400,  # that one epoch trains on
         batch_size=16,
         learning_rate=1e-3,
@@ -43,7 +43,7 @@ def get_config(argument: str | None = None):
     config.optim.update(learning_rate=arg.learning_rate, warmup_steps=max(1, steps // 10), freeze=arg.freeze)
     config.eval.update(every=steps, batch_size=20, examples=1000)
     config.task = {"name": "classify", "length": arg.length, "pool": arg.pool}
-    config.arms = tuple((name, over) for name, over in arms(arg))
+    config.arms = tuple(arms(arg))
     if arg.debug:
         config.data.documents = 60
         config.train.update(steps=2, batch_size=2)
@@ -66,8 +66,8 @@ def arms(arg):
         )
 
 
-def sweep(add):
+def sweep(add, config):
     """Every arm on every fold."""
     for fold in range(FOLDS):
-        for name, over in get_config().to_dict()["arms"]:
+        for name, over in config["arms"]:
             add(name, {**over, "data": {"fold": fold}})

@@ -30,7 +30,7 @@ def get_config(argument: str | None = None):
     return config
 
 
-def sweep(add):
+def sweep(add, config):
     """Methods by length, and the untouched checkpoint."""
     for length in LENGTHS:
         task = {"name": "mlm", "length": length, "mask_rate": 0.15}

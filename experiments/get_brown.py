@@ -52,7 +52,7 @@ def convert(package: Path, target: Path) -> None:
 
 
 def simple(tag: str) -> str:
-    """The tag without marks of headline, title, citation and foreign word, and the first of several: np-tl → np, do+ppss → do."""
+    """The first tag of several, without marks of headline, title, citation, foreign word: np-tl → np, do+ppss → do."""
     bare = re.sub(r"(-(hl|tl|nc))+$", "", tag.removeprefix("fw-")).split("+")[0]
     return bare.rstrip("*") or "*"
 

@@ -1,10 +1,10 @@
-"""Runs what a config's `sweep(add)` lists, one after the other, into one table and one plot.
+"""Runs what a config's `sweep(add, config)` lists, one after the other, into one table and one plot.
 
     python -m experiments.sweep --config=configs/alpha.py
     python -m experiments.sweep --config=configs/alpha.py --commit   # and copies the results to experiments/results/NAME
 
-`sweep(add)` calls add(label, overrides, x=None) for every run; runs of one label are repeats (seeds, folds), and x is its
-place on the plot's axis. A line of results.jsonl is written as each run ends; the same command goes on where it was stopped.
+`sweep(add, config)` calls add(label, overrides, x=None) for every run; `config` is the one that the command line gives, runs
+of one label are repeats (seeds, folds), and x is its place on the plot's axis. A line of results.jsonl is written as each run ends; the same command goes on where it was stopped.
 """
 
 import importlib.util
@@ -30,23 +30,25 @@ def listed(path: str, config: dict) -> list[tuple[dict, dict]]:
     """The runs of a config file: what identifies each (label, repeat, x), and its whole config.
 
     Raises:
-      ValueError: the file has no sweep(add), or it adds nothing.
+      ValueError: the file has no sweep(add, config), or it adds nothing.
     """
     spec = importlib.util.spec_from_file_location("swept", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "sweep"):
-        raise ValueError(f"{path} has no sweep(add); write one, as configs/alpha.py has it, or run it by python -m lpe.main")
+        raise ValueError(
+            f"{path} has no sweep(add, config); write one, as configs/alpha.py has it, or run it by python -m lpe.main"
+        )
     runs: list[tuple[dict, dict]] = []
 
     def add(label: str, overrides: dict, x: float | None = None) -> None:
         repeat = sum(run["label"] == label for run, _ in runs)
         runs.append(({"label": label, "repeat": repeat, "x": x}, settings.merged({**config, "arms": ()}, overrides)))
 
-    module.sweep(add)
+    module.sweep(add, config)
     if not runs:
-        raise ValueError(f"{path}: sweep(add) adds no run")
+        raise ValueError(f"{path}: sweep adds no run")
     return runs
 
 

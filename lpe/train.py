@@ -101,7 +101,8 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     if config["save"]["dtype"] != "no" and not (folder / "model").exists():
         params = state.get("ema", state["params"])
         if best.step is not None:
-            params = kept.restore({"params": params}, best.step)[0]["params"]
+            found = kept.restore({"params": params}, best.step)
+            params = found[0]["params"] if found else params
         arm.save(params, folder / "model")
     kept.close()
 

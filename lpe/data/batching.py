@@ -10,6 +10,7 @@ import numpy as np
 from lpe.data import buckets, packing
 
 log = logging.getLogger(__name__)
+PADDING = 0.08  # at most, in buckets
 WAYS = ("fixed", "buckets", "packed")
 
 
@@ -56,33 +57,46 @@ def dataset(
     batch_size: int,
     seed: int | None,
     fill: dict[str, int],
+    multiple_of: int = 1,
 ) -> Any:
     """A grain.MapDataset of batches, element i a function of i and the seed alone.
 
     Args:
       lengths: tokens of every example, special tokens included, none above `length`.
       read: the example of a number.
-      way: fixed: one example a row of `length`; buckets: rows of a few lengths, a batch holds one of them and about as many
-        tokens as a fixed one; packed: several examples in a row, apart by segment_ids.
+      way: fixed: one example a row of `length`; buckets: rows of a few lengths with as little padding, a batch holds one of
+        them and about as many tokens as a fixed one; packed: several examples in a row, apart by segment_ids.
       length: tokens of a full row.
       batch_size: rows of a full batch.
-      seed: of an endless shuffled stream; None: every example once, in order.
+      seed: of an endless shuffled stream; None: every example once.
       fill: what stands where there is nothing, by key; tokens 0 and values -1 otherwise.
+      multiple_of: rows of every batch of a stream are a multiple of it.
     """
     if way == "buckets":
-        plan = buckets.plan(lengths, length, batch_size, seed=seed)
-        log.info("%d examples in lengths %s: %.1f %% padding", len(lengths), plan.sizes, 100 * plan.padding)
-        return grain.MapDataset.source(plan).map(
-            lambda batch: _stack([row([read(i)], batch.length, 1, fill) for i in batch.at])
-        )
+        sizes = buckets.choose(lengths, length, target=PADDING, multiple=min(8, length))
+        if seed is None:
+            plan: Any = _once(lengths, sizes, batch_size * length)
+        else:
+            plan = buckets.Plan(lengths, sizes, tokens=batch_size * length, multiple_of=multiple_of, seed=seed)
+        return grain.MapDataset.source(plan).map(lambda b: _stack([row([read(int(i))], b.length, 1, fill) for i in b.items]))
     rows = packing.pack(lengths, length) if way == "packed" else [[i] for i in range(len(lengths))]
     slots = max(map(len, rows))
-    log.info("%d examples in %d rows of %d: %.1f %% padding", len(lengths), len(rows), length,
-             100 * (1 - sum(lengths) / (len(rows) * length)))  # fmt: skip
+    share = 100 * packing.padding(lengths, rows, length)
+    log.info("%d examples in %d rows of %d: %.1f %% padding", len(lengths), len(rows), length, share)
     ds = grain.MapDataset.source(rows)
     if seed is not None:
         ds = ds.seed(seed).shuffle().repeat()
     return ds.map(lambda r: row([read(i) for i in r], length, slots, fill)).batch(batch_size, batch_fn=_stack)
+
+
+def _once(lengths: Sequence[int], sizes: Sequence[int], tokens: int) -> list[buckets.Batch]:
+    """Every example once, by bucket; the last batch of each may be smaller."""
+    found = np.searchsorted(np.asarray(sizes), np.asarray(lengths))
+    out = []
+    for b, size in enumerate(sizes):
+        at, rows = np.flatnonzero(found == b), max(1, tokens // size)
+        out += [buckets.Batch(size, at[i : i + rows]) for i in range(0, len(at), rows)]
+    return out
 
 
 def _stack(rows: Sequence[dict]) -> dict[str, np.ndarray]:

@@ -52,7 +52,7 @@ class Windows(NamedTuple):
     def take(self, count: int) -> "Windows":
         """`count` windows spread evenly over the source; all of them if there are fewer."""
         at = np.unique(np.linspace(0, len(self.real) - 1, min(count, len(self.real))).round().astype(int))
-        return Windows(*(x[at] for x in self[:3]), self.places)
+        return self._replace(tokens=self.tokens[at], real=self.real[at], document=self.document[at])
 
 
 def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> Windows:

@@ -115,8 +115,8 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
     return Task(
         bert.tagger_specs(cfg), (), ("tagger",), tuple(labels), views, partial(prepare, labels=labels, lay=lay), dataset, loss,
         predict, partial(score, labels=tuple(labels), entities=entities),
-        partial(base.check_tokenizer, vocab_size=cfg.vocab_size), ("f1", "accuracy") if entities else ("accuracy",), "words", "documents",
-        ABOUT if entities else PLAIN,
+        partial(base.check_tokenizer, vocab_size=cfg.vocab_size),
+        ("f1", "accuracy") if entities else ("accuracy",), "words", "documents", ABOUT if entities else PLAIN,
     )  # fmt: skip
 
 
