@@ -3,8 +3,9 @@
     python -m experiments.sweep --config=configs/alpha.py
     python -m experiments.sweep --config=configs/alpha.py --commit   # and copies the results to experiments/results/NAME
 
-`sweep(add, config)` calls add(label, overrides, x=None) for every run; `config` is the one that the command line gives, runs
-of one label are repeats (seeds, folds), and x is its place on the plot's axis. A line of results.jsonl is written as each run ends; the same command goes on where it was stopped.
+`sweep(add, config)` calls add(label, overrides, x=None) for every run; `config` is the one that the command line gives. Runs of
+one label are repeats (seeds, folds), and x is its place on the plot's axis. A line of results.jsonl is written as each run
+ends; the same command goes on where it was stopped.
 """
 
 import importlib.util

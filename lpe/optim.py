@@ -173,8 +173,7 @@ def table(made: Plan, specs: dict[str, Spec], config: dict) -> str:
         total, trained = total + count, trained + int(part.sum())
         axis = "layers" if spec.axes[:1] == ("layers",) else "rows"
         share = _span(made.train[path].ravel(), axis)
-        rate, decay = _range(made.rate[path]), _range(config["weight_decay"] * made.decay[path])
-        rate, decay = (rate, decay) if share != "no" else ("–", "–")
+        rate, decay = _range(made.rate[path], part), _range(config["weight_decay"] * made.decay[path], part)
         rows.append((path, "×".join(map(str, spec.shape)), share, rate, decay))
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -190,6 +189,10 @@ def _span(train: np.ndarray, axis: str) -> str:
     return f"{len(at)} of {len(train)} {axis}"
 
 
-def _range(x: np.ndarray) -> str:
+def _range(x: np.ndarray, where: np.ndarray) -> str:
+    """The least and the greatest value of what is trained."""
+    if not where.any():
+        return "–"
+    x = np.broadcast_to(x, where.shape)[where]
     low, high = f"{x.min():.3g}", f"{x.max():.3g}"
     return low if low == high else f"{low} to {high}"
