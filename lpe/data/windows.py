@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lpe.data.sources import Document
+from lpe.data import packing
+from lpe.data.document import Document
 
 log = logging.getLogger(__name__)
 SPECIALS = 2  # [CLS] … [SEP]
@@ -45,14 +46,52 @@ class Windows(NamedTuple):
     real: np.ndarray
     document: np.ndarray
 
+    @property
+    def examples(self) -> int:
+        return len(self.real)
+
     def take(self, count: int) -> "Windows":
         """`count` windows spread evenly over the source; all of them if there are fewer."""
-        at = np.unique(np.linspace(0, len(self.real) - 1, min(count, len(self.real))).round().astype(int))
+        at = _evenly(count, self.examples)
         return Windows(*(x[at] for x in self))
 
 
-def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> Windows:
+class Packed(NamedTuple):
+    """Windows, and rows that hold several of them: `rows` lists the windows of each."""
+
+    windows: Windows
+    rows: list[list[int]]
+
+    @property
+    def examples(self) -> int:
+        return len(self.rows)
+
+    def take(self, count: int) -> "Packed":
+        """`count` rows spread evenly over the source; all of them if there are fewer."""
+        return Packed(self.windows, [self.rows[i] for i in _evenly(count, self.examples)])
+
+
+def _evenly(count: int, total: int) -> np.ndarray:
+    return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int))
+
+
+def packed(cut: Windows, content: int) -> Packed:
+    """The windows, several short ones in a row of `content` + 2 places; each has its own [CLS] and [SEP]."""
+    framed, places = cut.real + SPECIALS, content + SPECIALS
+    rows = packing.pack(framed, places)
+    log.info(
+        "%d windows packed into %d rows of %d: %.1f %% padding, against %.1f %% with one window per row",
+        len(framed), len(rows), places, 100 * packing.padding(framed, rows, places),
+        100 * (1 - framed.sum() / (len(framed) * places)),
+    )  # fmt: skip
+    return Packed(cut, rows)
+
+
+def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2, *, first: bool = False) -> Windows:
     """Consecutive windows of `content` tokens; none crosses a document's end, the last one of a document may be shorter.
+
+    Args:
+      first: only the first window of each document; how many tokens that leaves out is logged.
 
     Raises:
       ValueError: no tokens at all, or more than `unknown` of them unknown to the tokenizer.
@@ -61,7 +100,7 @@ def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> 
     texts = tokenizer([d.text for d in docs], add_special_tokens=False, verbose=False)["input_ids"]
     for number, ids in enumerate(np.asarray(t, np.int32) for t in texts):
         unk, total = unk + int((ids == tokenizer.unk_token_id).sum()), total + len(ids)
-        for start in range(0, len(ids), content):
+        for start in range(0, min(len(ids), content) if first else len(ids), content):
             part = ids[start : start + content]
             rows.append(np.pad(part, (0, content - len(part))))
             real.append(len(part))
@@ -71,6 +110,10 @@ def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> 
     if unk > unknown * total:
         raise ValueError(f"{unk / total:.0%} of the tokens are {tokenizer.unk_token}: this tokenizer does not fit this text")
     log.info(
-        "%d documents, %d tokens (%.1f %% unknown), %d windows of %d", len(docs), total, 100 * unk / total, len(rows), content
-    )
+        "%d documents, %d tokens (%.1f %% unknown), %d windows of %d, %.1f %% of them padding",
+        len(docs), total, 100 * unk / total, len(rows), content, 100 * (1 - sum(real) / (len(rows) * content)),
+    )  # fmt: skip
+    if first:
+        left = total - sum(real)
+        log.info("documents are truncated: %d of %d tokens (%.1f %%) were left out", left, total, 100 * left / total)
     return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32))
