@@ -81,6 +81,8 @@ class Model:
     def classify(self, batch: Mapping[str, Any]) -> Array:
         """Class scores f32[B, C]. Raises ValueError without a classification head, or as encode."""
         self.require("pooler", "classifier")
+        if "segment_ids" in batch:
+            raise ValueError("classify scores one document per row; a batch with segment_ids holds several, so unpack it")
         return _run(self._bare(), self._checked(batch), "classify")
 
     def tag(self, batch: Mapping[str, Any]) -> Array:
@@ -193,9 +195,11 @@ class Model:
         _check_range(out["input_ids"], self.config.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")
         if "token_type_ids" in out:
             _check_range(out["token_type_ids"], self.config.type_vocab_size, "token_type_ids", "type_vocab_size")
+        if "segment_ids" in out:
+            tokens.check_segments(np.asarray(out["segment_ids"]), out.get("attention_mask"))
         if (
             self.config.reserved_rows
-            and "attention_mask" not in out
+            and not {"attention_mask", "segment_ids"} & set(out)
             and bool((out["input_ids"] == self.config.pad_token_id).any())
         ):
             raise ValueError(f"input_ids has pad_token_id {self.config.pad_token_id} but there is no attention_mask; add it")
@@ -209,7 +213,7 @@ class Model:
         return out
 
 
-BATCH_KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+BATCH_KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids")
 
 
 def _whole_numbers(key: str, value: Any) -> Array:

@@ -120,7 +120,7 @@ def _record(pending: list, timer: Timer, log: Log, bar: tqdm, arm: arms.Arm, *, 
                     f"step {step}: the {name} is {value} in a batch of examples {examples[:8]} ({arm.where(examples[0])}, …); "
                     "nothing of it was saved. Lower optim.learning_rate or optim.clip_norm, or look at these examples"
                 )
-    mean = {n: float(sum(m[n][0] for _, m, _ in values) / sum(m[n][1] for _, m, _ in values)) for n in values[0][1]}
+    mean = {n: float(sum(m[n][0] for _, m, _ in values) / max(1, sum(m[n][1] for _, m, _ in values))) for n in values[0][1]}
     tokens = sum(int(batch["attention_mask"].sum()) for *_, batch in values)
     speed = {"tokens_per_s": tokens / seconds, "input_wait": waited / seconds} if counted else {}
     log.add({"kind": "train", "step": values[-1][0], "seconds": timer.seconds, **mean, **speed})

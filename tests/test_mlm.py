@@ -1,12 +1,14 @@
 """The MLM task: windows, masks, views on equal tokens, and its score against a plain count."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from lpe import build
-from lpe.data import windows
-from lpe.data.sources import Document
+from lpe.data import sources, windows
+from lpe.data.document import Document
 from lpe.tasks import mlm
 
 DOCS = [Document("the prosperity of our country is further evinced by the revenue " * 30, "a"), Document("short text", "b")]
@@ -70,8 +72,8 @@ def test_all_views_hold_the_same_tokens_and_masks(mini, task, cut):
     views = {v: list(task.dataset(cut, mini.tokenizer, v, 3, limit=100)) for v in task.views}
     for full, pieces, first, shuffled in zip(*(views[v] for v in ("full", "pieces", "first", "shuffled")), strict=True):
         assert full["input_ids"].shape[1] == 380 and pieces["input_ids"].shape[1] == 128
-        for i, window in enumerate(full["window"]):
-            mine = pieces["window"] == window
+        for i, window in enumerate(full["example"]):
+            mine = pieces["example"] == window
             assert len(pieces["input_ids"][mine]) == 3
 
             def content(batch, rows):
@@ -80,7 +82,7 @@ def test_all_views_hold_the_same_tokens_and_masks(mini, task, cut):
 
             assert (content(full, [i]) == content(pieces, mine)).all()
             assert (full["labels"][i] == pieces["labels"][mine].ravel()).all()
-            assert (first["labels"][first["window"] == window] == pieces["labels"][mine][:1]).all()
+            assert (first["labels"][first["example"] == window] == pieces["labels"][mine][:1]).all()
         assert (pieces["input_ids"] == shuffled["input_ids"]).all()
         assert (np.sort(shuffled["position_ids"], axis=1) == np.arange(128)).all()
         assert not (shuffled["position_ids"] == np.arange(128)).all(axis=1).any()
@@ -119,43 +121,110 @@ def test_loss_is_the_mean_over_masked_places_and_prediction_agrees(mini, task, c
     np.testing.assert_allclose(loss, np.mean(each), rtol=1e-5)
     assert int(metrics["accuracy"][1]) == len(each) and int(metrics["accuracy"][0]) == sum(right)
     got = task.score([(batch, jax.device_get(task.predict(mini.params, batch)))])
-    assert got["accuracy"] == np.mean(right) and got["places"] == len(each)
+    assert got["accuracy"] == np.mean(right) and got["count"] == len(each)
     np.testing.assert_allclose(got["loss"], np.mean(each), rtol=1e-5)
 
 
 def test_standard_error_against_the_formula_and_a_bootstrap():
     rng = np.random.default_rng(0)
-    batch = {"labels": np.where(rng.random((60, 9)) < 0.8, 1, mlm.UNUSED), "window": np.repeat(np.arange(30), 2)}
+    batch = {"labels": np.where(rng.random((60, 9)) < 0.8, 1, mlm.UNUSED), "example": np.repeat(np.arange(30), 2)}
     batch["places"] = np.tile(np.arange(9), (60, 1))
     easy = np.repeat(rng.random(30), 2)[:, None]
     out = {"right": rng.random((60, 9)) < easy, "loss": np.ones((60, 9))}
     got = mlm.score([(batch, out)])
     used = batch["labels"] != mlm.UNUSED
-    per = np.asarray([[(out["right"] & used)[batch["window"] == w].sum(), used[batch["window"] == w].sum()] for w in range(30)])
+    per = np.asarray(
+        [[(out["right"] & used)[batch["example"] == w].sum(), used[batch["example"] == w].sum()] for w in range(30)]
+    )
     draws = [per[rng.integers(0, 30, 30)].sum(0) for _ in range(4000)]
     assert abs(got["accuracy_se"] - np.std([r / n for r, n in draws])) < 0.1 * got["accuracy_se"]
-    assert sum(n for _, n in got["by_place"]) == got["places"] == used.sum()
+    assert sum(n for _, n in got["by_place"]) == got["count"] == used.sum()
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [({"length": 2}, "length=2"), ({"length": 9, "mask_rate": 0.0}, "mask_rate=0.0")]
+    ("option", "message"),
+    [
+        ({"length": 2}, "length=2"),
+        ({"length": 9, "mask_rate": 0.0}, "mask_rate=0.0"),
+        ({"length": 9, "documents": "packed"}, "task.documents='packed'; did you mean 'pack'"),
+    ],
 )
 def test_bad_options(mini, option, message):
     with pytest.raises(ValueError, match=message):
         build.task({"name": "mlm", **option}, build.network(mini.recipe))
 
 
-def test_a_tokenizer_that_cannot_serve(mini):
+def test_a_tokenizer_that_cannot_serve(mini, task):
+    small = build.network(mini.recipe._replace(config=dataclasses.replace(mini.config, vocab_size=500)))
     with pytest.raises(ValueError, match="brings no tokenizer"):
-        mlm.check(None, 512)
+        task.check(None)
     with pytest.raises(ValueError, match="ids up to 511, but the model has vocab_size=500"):
-        mlm.check(mini.tokenizer, 500)
+        build.task({"name": "mlm", "length": 9}, small).check(mini.tokenizer)
     with pytest.raises(ValueError, match="does not fit this text"):
         windows.cut([Document("日本語のテキスト" * 50, "a")], mini.tokenizer, 126)
 
 
 def test_one_window_has_no_standard_error_and_a_loss_that_is_not_finite_is_no_score():
-    batch = {"labels": np.ones((1, 4), int), "window": np.zeros(1, int), "places": np.arange(4)[None]}
+    batch = {"labels": np.ones((1, 4), int), "example": np.zeros(1, int), "places": np.arange(4)[None]}
     assert mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.ones((1, 4))})])["accuracy_se"] is None
     with pytest.raises(FloatingPointError, match=r"windows \[0\] is not finite"):
         mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.full((1, 4), np.nan)})])
+
+
+def short_documents(count: int) -> list[Document]:
+    """Pieces of the embedded speeches with log-normal lengths, a few of them longer than an input."""
+    text = sources.documents({"source": "sotu", "documents": 4})["train"][0].text
+    rng = np.random.default_rng(0)
+    starts, sizes = rng.integers(0, len(text) - 3000, count), np.clip(rng.lognormal(5.0, 0.7, count), 20, 2000).astype(int)
+    return [Document(text[a : a + n], f"{a}") for a, n in zip(starts, sizes, strict=True)]
+
+
+def test_truncate_keeps_the_first_window_of_each_document_and_counts_the_rest(mini, caplog):
+    caplog.set_level("INFO")
+    task = build.task({"name": "mlm", "length": 128, "documents": "truncate"}, build.network(mini.recipe))
+    cut = task.prepare(DOCS, mini.tokenizer)
+    ids = [mini.tokenizer(d.text, add_special_tokens=False, verbose=False)["input_ids"] for d in DOCS]
+    assert cut.document.tolist() == [0, 1] and cut.tokens[0].tolist() == ids[0][:126]
+    total = sum(map(len, ids))
+    assert f"{len(ids[0]) - 126} of {total} tokens" in caplog.text and len(cut.real) == 2
+
+
+@pytest.mark.parametrize(
+    ("length", "extension"),
+    [(128, {}), (300, {"max_length": 300, "position": {"name": "hierarchical"}})],
+    ids=["learned", "hierarchical"],
+)
+def test_packed_rows_give_the_loss_gradient_and_predictions_of_one_window_per_row(mini, length, extension, caplog):
+    caplog.set_level("INFO")
+    model = mini.extend(**extension) if extension else mini
+    task = build.task({"name": "mlm", "length": length, "documents": "pack"}, build.network(model.recipe))
+    assert {n: v.length for n, v in task.views.items()} == {"full": length, "unpacked": length}
+    cut = task.prepare(short_documents(40), mini.tokenizer)
+    share = 1 - (cut.windows.real + 2).sum() / (cut.examples * length)
+    assert share < 0.1 and f"{cut.examples} rows of {length}: {100 * share:.1f} % padding" in caplog.text
+    full, unpacked = (task.dataset(cut, mini.tokenizer, v, 2, seed=1) for v in ("full", "unpacked"))
+    assert len({tuple((k, v.shape) for k, v in ds[i].items()) for ds in (full, unpacked) for i in range(9)}) == 2
+    number = next(i for i in range(9) if full[i]["segment_ids"].max(1).min() > 1)
+    a, b = full[number], unpacked[number]
+    model._checked({k: a[k] for k in ("input_ids", "attention_mask", "segment_ids")})
+    assert a["input_ids"].shape == (2, length)
+    assert (a["input_ids"][a["attention_mask"] > 0] == b["input_ids"][b["attention_mask"] > 0]).all()
+    step = jax.jit(lambda p, x: (jax.value_and_grad(lambda p: task.loss(p, x, None)[0])(p), task.predict(p, x)))
+    results, scores = [], []
+    for batch in (a, b):
+        used = batch["labels"] != mlm.UNUSED
+        loss, out = jax.device_get(step(model.params, batch))
+        results.append((loss, out["loss"][used], out["right"][used]))
+        scores.append(task.score([(batch, out)]))
+    assert a["labels"][a["labels"] != mlm.UNUSED].tolist() == b["labels"][b["labels"] != mlm.UNUSED].tolist()
+    jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, atol=1e-5), *results)
+    assert scores[0]["by_unit"] == scores[1]["by_unit"] and scores[0]["count"] > 20 and 0 < scores[0]["accuracy"] < 1
+
+
+def test_a_packed_evaluation_reads_every_window_once(mini):
+    task = build.task({"name": "mlm", "length": 128, "documents": "pack"}, build.network(mini.recipe))
+    cut = task.prepare(short_documents(30), mini.tokenizer)
+    batches = list(task.dataset(cut, mini.tokenizer, "full", 3, limit=10**6))
+    assert sum(int((b["attention_mask"]).sum()) for b in batches) == (cut.windows.real + 2).sum()
+    assert sorted(np.concatenate([b["example"] for b in batches])) == list(range(cut.examples))
+    assert len(list(task.dataset(cut, mini.tokenizer, "unpacked", 1, limit=2))) == 2

@@ -23,9 +23,10 @@ def find(source: str, data_dir: str) -> Any:
     name = source.removeprefix(PREFIX)
     folder = os.path.expanduser(data_dir or constants.DATA_DIR)  # may be gs://…
     how = (
-        f"On a machine with network: python -c \"import tensorflow_datasets as tfds; tfds.builder('{name}', "
-        f"data_dir='{folder}', file_format='array_record').download_and_prepare()\"; then copy {folder}/{name.split('/')[0]} "
-        "here, or name another parent folder with data.data_dir"
+        "On a machine with network (and with TensorFlow, where archives are to be unpacked):\n"
+        f"  python -c \"import tensorflow_datasets as tfds; tfds.builder('{name}', data_dir='{folder}', "
+        "file_format='array_record').download_and_prepare()\"\n"
+        f"Then copy {folder}/{name.split('/')[0]} here, or name another parent folder with data.data_dir"
     )
     try:
         builder = read_only_builder.builder_from_files(name, data_dir=folder)

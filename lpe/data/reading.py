@@ -32,6 +32,11 @@ def frame(part: np.ndarray, tokenizer) -> np.ndarray:
     return np.concatenate([[tokenizer.cls_token_id], part, [tokenizer.sep_token_id]]).astype(np.int32)
 
 
+def spread(size: int, count: int) -> np.ndarray:
+    """`count` of `size` places, evenly spread; all of them if there are fewer."""
+    return np.unique(np.linspace(0, size - 1, min(count, size)).round().astype(int))
+
+
 def truncate(ids: np.ndarray, length: int) -> np.ndarray:
     """The first tokens, as many as an input of `length` holds."""
     return ids[: length - SPECIALS]

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lpe.data import packing, reading
 from lpe.data.document import Document
+from lpe.data.reading import SPECIALS
 
 log = logging.getLogger(__name__)
-SPECIALS = 2  # [CLS] … [SEP]
 
 
 class Layout(NamedTuple):
@@ -49,32 +50,66 @@ class Windows(NamedTuple):
     def where(self, i: int) -> str:
         return self.places[self.document[i]]
 
+    @property
+    def examples(self) -> int:
+        return len(self.real)
+
     def take(self, count: int) -> "Windows":
         """`count` windows spread evenly over the source; all of them if there are fewer."""
-        at = np.unique(np.linspace(0, len(self.real) - 1, min(count, len(self.real))).round().astype(int))
+        at = reading.spread(self.examples, count)
         return self._replace(tokens=self.tokens[at], real=self.real[at], document=self.document[at])
 
 
-def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2) -> Windows:
+class Packed(NamedTuple):
+    """Windows, and rows that hold several of them: `rows` lists the windows of each."""
+
+    windows: Windows
+    rows: list[list[int]]
+
+    def where(self, i: int) -> str:
+        return self.windows.where(self.rows[i][0])
+
+    @property
+    def examples(self) -> int:
+        return len(self.rows)
+
+    def take(self, count: int) -> "Packed":
+        """`count` rows spread evenly over the source; all of them if there are fewer."""
+        return Packed(self.windows, [self.rows[i] for i in reading.spread(self.examples, count)])
+
+
+def packed(cut: Windows, content: int) -> Packed:
+    """The windows, several short ones in a row of `content` + 2 places; each has its own [CLS] and [SEP]."""
+    framed, places = cut.real + SPECIALS, content + SPECIALS
+    rows = packing.pack(framed, places)
+    log.info(
+        "%d windows packed into %d rows of %d: %.1f %% padding, against %.1f %% with one window per row",
+        len(framed), len(rows), places, 100 * packing.padding(framed, rows, places),
+        100 * (1 - framed.sum() / (len(framed) * places)),
+    )  # fmt: skip
+    return Packed(cut, rows)
+
+
+def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2, *, first: bool = False) -> Windows:
     """Consecutive windows of `content` tokens; none crosses a document's end, the last one of a document may be shorter.
+
+    Args:
+      first: only the first window of each document; how many tokens that leaves out is logged.
 
     Raises:
       ValueError: no tokens at all, or more than `unknown` of them unknown to the tokenizer.
     """
-    rows, real, owner, unk, total = [], [], [], 0, 0
-    texts = tokenizer([d.text for d in docs], add_special_tokens=False, verbose=False)["input_ids"]
-    for number, ids in enumerate(np.asarray(t, np.int32) for t in texts):
-        unk, total = unk + int((ids == tokenizer.unk_token_id).sum()), total + len(ids)
-        for start in range(0, len(ids), content):
+    rows, real, owner = [], [], []
+    texts = reading.tokenize([d.text for d in docs], tokenizer, unknown)
+    for number, ids in enumerate(texts):
+        for start in range(0, len(ids) if not first else min(len(ids), 1), content):
             part = ids[start : start + content]
             rows.append(np.pad(part, (0, content - len(part))))
             real.append(len(part))
             owner.append(number)
-    if total == 0:
-        raise ValueError(f"the tokenizer made no tokens of {len(docs)} documents")
-    if unk > unknown * total:
-        raise ValueError(f"{unk / total:.0%} of the tokens are {tokenizer.unk_token}: this tokenizer does not fit this text")
-    log.info(
-        "%d documents, %d tokens (%.1f %% unknown), %d windows of %d", len(docs), total, 100 * unk / total, len(rows), content
-    )
+    total = sum(map(len, texts))
+    log.info("%d windows of %d, %.1f %% of them padding", len(rows), content, 100 * (1 - sum(real) / (len(rows) * content)))
+    if first:
+        left = total - sum(real)
+        log.info("documents are truncated: %d of %d tokens (%.1f %%) were left out", left, total, 100 * left / total)
     return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32), tuple(d.where for d in docs))

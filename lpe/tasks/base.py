@@ -78,15 +78,9 @@ def cross_entropy(scores: Array, labels: Array) -> tuple[Array, dict]:
     """
     used = labels != UNUSED
     each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.where(used, labels, 0))
-    count = jnp.maximum(used.sum(), 1)
-    total = jnp.where(used, each, 0.0).sum()
+    count, total = used.sum(), jnp.where(used, each, 0.0).sum()
     right = (used & (scores.argmax(-1) == labels)).sum()
-    return total / count, {"loss": (total, count), "accuracy": (right, count)}
-
-
-def spread(size: int, count: int) -> np.ndarray:
-    """`count` of `size` places, evenly spread; all of them if there are fewer."""
-    return np.unique(np.linspace(0, size - 1, min(count, size)).round().astype(int))
+    return total / jnp.maximum(count, 1), {"loss": (total, count), "accuracy": (right, count)}
 
 
 def ratio(right: np.ndarray, count: np.ndarray) -> tuple[float, float | None]:

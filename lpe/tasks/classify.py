@@ -38,7 +38,7 @@ class Texts(NamedTuple):
 
     def take(self, count: int) -> "Texts":
         """`count` documents spread evenly; all of them if there are fewer."""
-        at = base.spread(len(self.ids), count)
+        at = reading.spread(len(self.ids), count)
         return Texts(*([x[i] for i in at] for x in self))
 
     def where(self, i: int) -> str:

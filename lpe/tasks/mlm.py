@@ -5,6 +5,10 @@ One window of text, masked once, can be read in several views, so that lengths a
   pieces    the same tokens and masks as several inputs of the trained length
   first     only the first of these pieces: the text truncated
   shuffled  the pieces with their positions in random order: what a model scores that uses no order
+
+With documents="pack", a row holds several short windows, each with its own [CLS] and [SEP]; its views are
+  full      the packed row, with segment_ids
+  unpacked  the same windows and masks, one per row
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,11 +21,12 @@ import optax
 from jax import Array
 
 from lpe.data import windows
-from lpe.data.windows import Layout, Windows
+from lpe.data.windows import Layout, Packed, Windows
 from lpe.models import bert
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
+DOCUMENTS = ("chunk", "truncate", "pack")
 EVAL_SEED = 20_210
 ABOUT = (
     "Accuracy at the masked places of held-out text ± standard error (windows as the unit of sampling; ? with a single "
@@ -30,7 +35,15 @@ ABOUT = (
 )
 
 
-def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_mask_rate: float | None = None) -> Task:
+def make(
+    cfg,
+    encode: Callable,
+    *,
+    length: int,
+    mask_rate: float = 0.15,
+    train_mask_rate: float | None = None,
+    documents: str = "chunk",
+) -> Task:
     """The MLM task.
 
     Args:
@@ -39,25 +52,20 @@ def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_m
       length: tokens of an input, [CLS] and [SEP] included; beyond the trained rows it is divided for the other views.
       mask_rate: share of the tokens to predict, in (0, 1).
       train_mask_rate: the same for training, where it differs (Wettig et al., arXiv 2202.08005: 0.4 can beat 0.15).
+      documents: what becomes of documents that are longer or shorter than an input: "chunk", consecutive windows of each;
+        "truncate", only the first one; "pack", chunk with several short windows in a row.
 
     Raises:
       ValueError: a value outside its range.
     """
-    if isinstance(length, bool) or not isinstance(length, int) or length <= windows.SPECIALS:
-        raise ValueError(f"task.length={length!r}, allowed are whole numbers above {windows.SPECIALS}")
+    base.check_length(length)
     train_rate = mask_rate if train_mask_rate is None else train_mask_rate
     for name, rate in (("mask_rate", mask_rate), ("train_mask_rate", train_rate)):
         if not isinstance(rate, float) or not 0.0 < rate < 1.0:
             raise ValueError(f"task.{name}={rate!r}, allowed are 0 < {name} < 1; BERT's is 0.15")
-    lay = windows.layout(length, cfg.max_position_embeddings - cfg.reserved_rows)
-
-    whole, piece = lay.content + windows.SPECIALS, lay.piece + windows.SPECIALS
-    views = {
-        "full": View(f"1 × {whole}", whole),
-        "pieces": View(f"{lay.pieces} × {piece}", piece),
-        "first": View(f"1 × {piece} (truncated)", piece),
-        "shuffled": View(f"{lay.pieces} × {piece}, positions shuffled", piece),
-    }
+    base.check_choice("documents", documents, DOCUMENTS)
+    pack = documents == "pack"
+    lay = windows.layout(length, length if pack else cfg.max_position_embeddings - cfg.reserved_rows)
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
         x_BTD, _ = encode(params, batch, key=key)
@@ -72,23 +80,45 @@ def make(cfg, encode: Callable, *, length: int, mask_rate: float = 0.15, train_m
         each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.maximum(labels, 0))
         return {"right": scores.argmax(-1) == labels, "loss": each}
 
-    def prepare(docs, tokenizer) -> Windows:
-        return windows.cut(docs, tokenizer, lay.content)
+    def prepare(docs, tokenizer) -> Windows | Packed:
+        cut = windows.cut(docs, tokenizer, lay.content, first=documents == "truncate")
+        return windows.packed(cut, lay.content) if pack else cut
 
-    def dataset(cut: Windows, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
+    def dataset(cut: Windows | Packed, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
         if limit is not None:
             cut = cut.take(limit)
-        read = partial(example, cut, lay, view, train_rate if limit is None else mask_rate, tokenizer)
-        ds = grain.MapDataset.source(range(len(cut.real))).seed(seed if limit is None else EVAL_SEED)
+        rate = train_rate if limit is None else mask_rate
+        if isinstance(cut, Packed):
+            read = packed_reader(cut, lay, view, rate, tokenizer)
+        else:
+            read = partial(example, cut, lay, view, rate, tokenizer)
+        ds = grain.MapDataset.source(range(cut.examples)).seed(seed if limit is None else EVAL_SEED)
         if limit is None:
             ds = ds.shuffle().repeat()
         return ds.random_map(lambda i, rng: read(i, rng)).batch(batch_size, batch_fn=join)
 
     return Task(
-        {}, ("mlm",), (), (), views, prepare, dataset, loss, predict, score,
+        {}, ("mlm",), (), (), _views(lay, pack), prepare, dataset, loss, predict, score,
         partial(base.check_tokenizer, vocab_size=cfg.vocab_size, needs=("cls_token", "sep_token", "mask_token")),
         ("accuracy",), "masked places", "windows", ABOUT,
     )  # fmt: skip
+
+
+def _views(lay: Layout, pack: bool) -> dict[str, View]:
+    whole, piece = lay.content + windows.SPECIALS, lay.piece + windows.SPECIALS
+    if pack:
+        return {"full": View(f"1 × {whole}, packed", whole), "unpacked": View(f"1 × {whole}, unpacked", whole)}
+    return {
+        "full": View(f"1 × {whole}", whole),
+        "pieces": View(f"{lay.pieces} × {piece}", piece),
+        "first": View(f"1 × {piece} (truncated)", piece),
+        "shuffled": View(f"{lay.pieces} × {piece}, positions shuffled", piece),
+    }
+
+
+def chosen(rate: float, size: int) -> int:
+    """How many of `size` tokens are predicted."""
+    return max(1, round(rate * size))
 
 
 def mask(tokens: np.ndarray, real: int, lay: Layout, rate: float, tokenizer, rng: np.random.Generator):
@@ -100,13 +130,13 @@ def mask(tokens: np.ndarray, real: int, lay: Layout, rate: float, tokenizer, rng
     Returns:
       hidden i32[content], places i32[pieces, M] within the piece, labels i32[pieces, M] with -100 where a slot is unused.
     """
-    slots = max(1, round(rate * lay.piece))
+    slots = chosen(rate, lay.piece)
     places = np.zeros((lay.pieces, slots), np.int32)
     labels = np.full((lay.pieces, slots), UNUSED, np.int32)
     hidden = tokens.copy()
     for p in range(lay.pieces):
         inside = min(max(real - p * lay.piece, 0), lay.piece)
-        count = min(max(1, round(rate * inside)), slots) if inside else 0
+        count = min(chosen(rate, inside), slots) if inside else 0
         at = np.sort(rng.permutation(inside)[:count])
         places[p, :count], labels[p, :count] = at, tokens[p * lay.piece + at]
         action = rng.random(count)
@@ -139,6 +169,46 @@ def example(cut: Windows, lay: Layout, view: str, rate: float, tokenizer, i: int
     if view == "shuffled":
         out["position_ids"] = np.stack([rng.permutation(lay.piece + windows.SPECIALS) for _ in rows]).astype(np.int32)
     return out
+
+
+def packed_reader(cut: Packed, lay: Layout, view: str, rate: float, tokenizer) -> Callable:
+    """(row, rng) -> that packed row, or its windows one per row; every row has the shapes that the fullest one needs."""
+    slots = max(sum(chosen(rate, int(cut.windows.real[w])) for w in row) for row in cut.rows)
+    inputs, width = max(map(len, cut.rows)), lay.content + windows.SPECIALS
+
+    def read(i: int, rng: np.random.Generator) -> dict:
+        parts = []
+        for w in cut.rows[i]:
+            size = int(cut.windows.real[w])
+            hidden, places, labels = mask(cut.windows.tokens[w], size, lay, rate, tokenizer, rng)
+            ids, real = frame(hidden, size, tokenizer)
+            parts.append((ids, real, places[0] + 1, labels[0]))
+        if view == "unpacked":
+            ids, real, places, labels = (np.stack(x) for x in zip(*parts, strict=True))
+            out = {"input_ids": ids, "attention_mask": real, "places": places, "labels": labels}
+            empty = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "places": 0, "labels": UNUSED}
+            out = {k: _filled(v, 0, inputs, empty[k]) for k, v in out.items()}
+        else:
+            sizes = [int(real.sum()) for _, real, _, _ in parts]
+            starts = np.cumsum([0, *sizes[:-1]])
+            used = [labels != UNUSED for *_, labels in parts]
+            row = {
+                "input_ids": np.concatenate([ids[:n] for (ids, *_), n in zip(parts, sizes, strict=True)]),
+                "segment_ids": np.repeat(np.arange(1, len(parts) + 1, dtype=np.int32), sizes),
+                "places": np.concatenate([p[u] + s for (_, _, p, _), u, s in zip(parts, used, starts, strict=True)]),
+                "labels": np.concatenate([n[u] for (*_, n), u in zip(parts, used, strict=True)]),
+            }
+            fill = {"input_ids": (width, tokenizer.pad_token_id or 0), "segment_ids": (width, 0), "places": (slots, 0)}
+            out = {k: _filled(v[None], 1, *fill.get(k, (slots, UNUSED))).astype(np.int32) for k, v in row.items()}
+            out["attention_mask"] = (out["segment_ids"] > 0).astype(np.int32)
+        return {**out, "example": np.full(len(out["labels"]), i, np.int32)}
+
+    return read
+
+
+def _filled(x: np.ndarray, axis: int, size: int, value: int) -> np.ndarray:
+    widths = [(0, size - n if a == axis else 0) for a, n in enumerate(x.shape)]
+    return np.pad(x, widths, constant_values=value)
 
 
 def frame(part: np.ndarray, size: int, tokenizer) -> tuple[np.ndarray, np.ndarray]:

@@ -45,7 +45,7 @@ class Windows(NamedTuple):
     def take(self, count: int) -> "Windows":
         """The windows of `count` documents, evenly spread: entities are whole only in whole documents."""
         known = sorted(set(self.document))
-        kept = {known[i] for i in base.spread(len(known), count)}
+        kept = {known[i] for i in reading.spread(len(known), count)}
         at = [i for i, d in enumerate(self.document) if d in kept]
         return Windows([self.pieces[i] for i in at], [self.document[i] for i in at], [self.places[i] for i in at])
 
