@@ -227,5 +227,7 @@ def test_wrong_data_is_named(mini):
         task.prepare([Document("text", "b.csv, line 7", label="down")], mini.tokenizer)
     with pytest.raises(ValueError, match="makes no token of b.csv, line 8"):
         task.prepare([Document("text", "", label="up"), Document("\u200b", "b.csv, line 8", label="up")], mini.tokenizer)
-    with pytest.raises(ValueError, match="task.batches='packed' has no view 'chunks'"):
+    with pytest.raises(
+        ValueError, match=r"task.batches \(with the view 'chunks'.*\)='packed' is not known \(there are: fixed\)"
+    ):
         make(mini, batches="packed").dataset(task.prepare(documents(), mini.tokenizer), mini.tokenizer, "chunks", 2)

@@ -44,7 +44,7 @@ def test_how_a_length_divides(length, trained, want):
 def test_windows_hold_every_token_once_and_cross_no_document(mini, cut):
     for number, doc in enumerate(DOCS):
         want = mini.tokenizer(doc.text, add_special_tokens=False, verbose=False)["input_ids"]
-        got = [t for row, real, d in zip(*cut, strict=True) if d == number for t in row[:real]]
+        got = [t for row, real, d in zip(*cut[:3], strict=True) if d == number for t in row[:real]]
         assert got == want
     assert cut.take(2).real.shape == (2,) and len(cut.take(10**6).real) == len(cut.real)
 
@@ -146,7 +146,7 @@ def test_standard_error_against_the_formula_and_a_bootstrap():
     [
         ({"length": 2}, "length=2"),
         ({"length": 9, "mask_rate": 0.0}, "mask_rate=0.0"),
-        ({"length": 9, "documents": "packed"}, "task.documents='packed'; did you mean 'pack'"),
+        ({"length": 9, "documents": "packed"}, "task.documents='packed' is not known; did you mean 'pack'"),
     ],
 )
 def test_bad_options(mini, option, message):
@@ -167,7 +167,7 @@ def test_a_tokenizer_that_cannot_serve(mini, task):
 def test_one_window_has_no_standard_error_and_a_loss_that_is_not_finite_is_no_score():
     batch = {"labels": np.ones((1, 4), int), "example": np.zeros(1, int), "places": np.arange(4)[None]}
     assert mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.ones((1, 4))})])["accuracy_se"] is None
-    with pytest.raises(FloatingPointError, match=r"windows \[0\] is not finite"):
+    with pytest.raises(FloatingPointError, match=r"examples \[0\] is not finite"):
         mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.full((1, 4), np.nan)})])
 
 

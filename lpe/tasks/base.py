@@ -1,6 +1,6 @@
 """The interface of a task: what an example is, its loss, its score. The encoder is passed in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -106,11 +106,13 @@ def check_choice(option: str, value: str, known: Sequence[str]) -> None:
         raise ValueError(f"task.{option}={value!r} is not known{nearest(str(value), list(known))}")
 
 
-def check_finite(losses: Sequence[float], examples: Sequence[int]) -> None:
+def check_finite(losses: Iterable[float], examples: Iterable[int]) -> None:
     """Raises FloatingPointError naming the examples whose loss is not finite."""
     bad = [e for e, x in zip(examples, losses, strict=True) if not np.isfinite(x)]
     if bad:
-        raise FloatingPointError(f"the loss of held-out examples {bad[:8]} is not finite; the checkpoint or the run is damaged")
+        raise FloatingPointError(
+            f"the loss of held-out examples {[int(i) for i in bad[:8]]} is not finite; the checkpoint or the run is damaged"
+        )
 
 
 def check_tokenizer(tokenizer, vocab_size: int, needs: Sequence[str] = ("cls_token", "sep_token")) -> None:

@@ -102,43 +102,51 @@ def make(
         each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.maximum(batch["labels"], 0))
         return {"label": scores.argmax(-1), "loss": each}
 
-    def prepare(docs, tokenizer) -> Texts:
-        ids = reading.tokenize([d.text for d in docs], tokenizer)
-        empty = [d.where for d, x in zip(docs, ids, strict=True) if not len(x)]
-        if empty:
-            raise ValueError(f"the tokenizer makes no token of {', '.join(empty[:3])}; leave such documents out")
-        numbers = {name: i for i, name in enumerate(labels)}
-        unknown = [d for d in docs if d.label not in numbers]
-        if unknown:
-            raise ValueError(f"{unknown[0].where}: label {unknown[0].label!r} is none of task.labels={list(labels)}")
-        return Texts(ids, [numbers[d.label] for d in docs], [d.where for d in docs])
-
-    def dataset(texts: Texts, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
-        texts = texts if limit is None else texts.take(limit)
-        if view == "chunks" and batches != "fixed":
-            raise ValueError(
-                f"task.batches={batches!r} has no view 'chunks', whose inputs have one shape already; take 'fixed'"
-            )
-        cut = reading.READINGS.get(view)
-        inputs = [x if cut is None else cut(x, views[view].length) for x in texts.ids]
-
-        def read(i: int) -> batching.Item:
-            if view == "chunks":
-                tokens = reading.chunks(inputs[i], n, count, tokenizer)
-            else:
-                tokens = {"input_ids": reading.frame(inputs[i], tokenizer)}
-            return batching.Item(tokens, {"labels": texts.labels[i], "example": i})
-
-        return batching.dataset(
-            [n if view == "chunks" else len(x) + reading.SPECIALS for x in inputs], read, way=batches, batch_size=batch_size,
-            length=views[view].length, seed=seed if limit is None else None,
-            fill={"input_ids": tokenizer.pad_token_id or 0, "labels": UNUSED},
-        )  # fmt: skip
-
     return Task(
-        specs, (), ("pooler", "classifier") if pool == "cls" else (), tuple(labels), views, prepare, dataset, loss, predict,
+        specs, (), ("pooler", "classifier") if pool == "cls" else (), tuple(labels), views, partial(prepare, labels=labels),
+        partial(dataset, views=views, batches=batches), loss, predict,
         partial(score, labels=tuple(labels)), partial(base.check_tokenizer, vocab_size=cfg.vocab_size),
         ("accuracy", "macro_f1"), "documents", "documents", ABOUT,
+    )  # fmt: skip
+
+
+def prepare(docs, tokenizer, *, labels: Sequence[str]) -> Texts:
+    """Tokenizes the documents, whole.
+
+    Raises:
+      ValueError: a document of which the tokenizer makes nothing, or with a label that is none of these, by its place.
+    """
+    ids = reading.tokenize([d.text for d in docs], tokenizer)
+    empty = [d.where for d, x in zip(docs, ids, strict=True) if not len(x)]
+    if empty:
+        raise ValueError(f"the tokenizer makes no token of {', '.join(empty[:3])}; leave such documents out")
+    numbers = {name: i for i, name in enumerate(labels)}
+    unknown = [d for d in docs if d.label not in numbers]
+    if unknown:
+        raise ValueError(f"{unknown[0].where}: label {unknown[0].label!r} is none of task.labels={list(labels)}")
+    return Texts(ids, [numbers[d.label] for d in docs], [d.where for d in docs])
+
+
+def dataset(
+    texts: Texts, tokenizer, view: str, batch_size: int, *, views: dict[str, View], batches: str, seed: int = 0,
+    limit: int | None = None,
+):  # fmt: skip
+    """Batches of documents read in a view; see Task.dataset."""
+    texts = texts if limit is None else texts.take(limit)
+    length = views[view].length
+    if view == "chunks":
+        base.check_choice("batches (with the view 'chunks', whose inputs have one shape already)", batches, ("fixed",))
+        count = views["full"].length // length
+        tokens = [reading.chunks(x, length, count, tokenizer) for x in texts.ids]
+    else:
+        tokens = [{"input_ids": reading.frame(reading.READINGS[view](x, length), tokenizer)} for x in texts.ids]
+
+    def read(i: int) -> batching.Item:
+        return batching.Item(tokens[i], {"labels": texts.labels[i], "example": i})
+
+    return batching.dataset(
+        [x["input_ids"].shape[-1] for x in tokens], read, way=batches, length=length, batch_size=batch_size,
+        seed=seed if limit is None else None, fill={"input_ids": tokenizer.pad_token_id or 0, "labels": UNUSED},
     )  # fmt: skip
 
 

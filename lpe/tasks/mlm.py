@@ -229,7 +229,7 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
 
     accuracy_se is the standard error with whole windows as the unit of sampling (a window's places are not independent); None
     with fewer than two windows. Raises FloatingPointError for a loss that is not finite.
-    by_place: [[right, count], …] per place in the input; by_window: [[window, right, count], …].
+    by_place: [[right, count], …] per place in the input; by_unit: [[window, right, count], …].
     """
     right, count = np.zeros(0), np.zeros(0)
     by_window: dict[int, np.ndarray] = {}
@@ -240,9 +240,8 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
         right, count = np.pad(right, (0, size - len(right))), np.pad(count, (0, size - len(count)))
         np.add.at(count, batch["places"][used], 1)
         np.add.at(right, batch["places"][used], out["right"][used])
+        base.check_finite(np.where(used, out["loss"], 0.0).sum(axis=1), batch["example"])
         losses += float(out["loss"][used].sum())
-        if not np.isfinite(losses):
-            raise FloatingPointError(f"the loss of windows {batch['window'].tolist()} is not finite; the checkpoint is damaged")
         for w, r, u in zip(batch["example"], out["right"] & used, used, strict=True):
             by_window[int(w)] = by_window.get(int(w), np.zeros(2)) + (r.sum(), u.sum())
     per = np.stack(list(by_window.values()))

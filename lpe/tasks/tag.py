@@ -97,10 +97,8 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
 
     def dataset(cut: Windows, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
         cut = cut if limit is None else cut.take(limit)
-        if view == "chunks" and batches != "fixed":
-            raise ValueError(
-                f"task.batches={batches!r} has no view 'chunks', whose inputs have one shape already; take 'fixed'"
-            )
+        if view == "chunks":
+            base.check_choice("batches (with the view 'chunks', whose inputs have one shape already)", batches, ("fixed",))
 
         def read(i: int) -> batching.Item:
             tokens = _chunks(cut.pieces[i], lay, tokenizer) if view == "chunks" else _whole(cut.pieces[i], tokenizer)
