@@ -15,9 +15,9 @@ def get_config(argument: str | None = None):
     config.name = "bert-mini"
     config.checkpoint = "bert-mini" if arg.debug else arg.start
     config.task = {"name": "mlm", "length": 128, "mask_rate": 0.15, "train_mask_rate": 0.3}
-    config.train = {"steps": arg.steps, "batch_size": 16, "view": "full", "log_every": 100}
+    config.train.update(steps=arg.steps, batch_size=16, log_every=100)
     config.optim.update(learning_rate=arg.learning_rate, warmup_steps=200, schedule="cosine", weight_decay=0.01)
-    config.eval = {"every": 1000, "batch_size": 64, "examples": 1024, "views": ("pieces", "shuffled")}
+    config.eval.update(every=1000, batch_size=64, examples=1024, views=("pieces", "shuffled"))
     config.save = {"every_minutes": 2.0, "keep": 2, "dtype": "float32"}
     if arg.debug:
         config.data.documents = 2

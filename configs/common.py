@@ -12,6 +12,8 @@ def get_config() -> Any:
     return ConfigDict(
         {
             "name": "run",
+            "mode": "train",  # "eval": only evaluate what an earlier run left in --workdir
+            "tensorboard": False,  # event files beside metrics.jsonl
             "seed": 0,
             "checkpoint": "bert-mini",  # a folder, a hub id, or an embedded name
             "ignore": (),  # beginnings of tensor names in it to leave out, as of heads that lpe does not know
@@ -30,7 +32,7 @@ def get_config() -> Any:
                 "label": "label",
                 "data_dir": "",  # of tfds:NAME
             },
-            "train": {"steps": 1000, "batch_size": 32, "view": "full", "log_every": 10},
+            "train": {"steps": 1000, "batch_size": 32, "view": "full", "accumulate": 1, "log_every": 10},
             "optim": {
                 "learning_rate": 5e-4,
                 "warmup_steps": 100,
@@ -40,9 +42,19 @@ def get_config() -> Any:
                 "b2": 0.98,
                 "eps": 1e-6,
                 "clip_norm": 1.0,
-                "no_decay": (r".*/(bias|scale)", r"position/.*"),
+                "decay": ((r".*/(bias|scale)", 0.0), (r"position/.*", 0.0), (".*", 1.0)),  # factors of weight_decay
+                "layer_decay": 1.0,  # rate of a layer by that of the one above it
+                "freeze": "none",  # all_but_positions, new_rows_only, first_K_layers, or ((regex, "train" | "freeze"), …)
+                "ema": 0.0,  # decay of a moving average of the parameters, which is then evaluated and saved
             },
-            "eval": {"every": 500, "batch_size": 32, "examples": 200, "views": ("full",)},
+            "eval": {
+                "every": 500,
+                "batch_size": 32,
+                "examples": 200,
+                "views": ("full",),
+                "best": "",  # "VIEW/METRIC": the result is the best evaluation, not the last step
+                "patience": 0,  # end after so many evaluations without a better one
+            },
             "save": {"every_minutes": 2.0, "keep": 2, "dtype": "float32"},  # dtype "no": no model folder at the end
             "mesh": {"data": -1},
             "sharding_rules": {},

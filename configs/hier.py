@@ -35,15 +35,15 @@ def get_config(argument: str | None = None):
     config.remat = arg.remat
     config.task = {"name": "mlm", "length": arg.length, "mask_rate": 0.15}
     config.position = {"name": "hierarchical", "alpha": arg.alpha, "max_length": arg.length}
-    config.train = {"steps": arg.steps, "batch_size": arg.batch_size, "view": "full", "log_every": 5}
+    config.train.update(steps=arg.steps, batch_size=arg.batch_size, log_every=5)
     rate = arg.learning_rate or (1e-3 if arg.checkpoint == "bert-mini" else 5e-5)
     config.optim.update(learning_rate=rate, warmup_steps=max(1, arg.steps // 10), schedule="linear")
-    config.eval = {
-        "every": max(1, arg.steps // 6),
-        "batch_size": max(1, 20 * 384 // arg.length),
-        "examples": arg.examples,
-        "views": ("full", "pieces"),
-    }
+    config.eval.update(
+        every=max(1, arg.steps // 6),
+        batch_size=max(1, 20 * 384 // arg.length),
+        examples=arg.examples,
+        views=("full", "pieces"),
+    )
     random_rows = {"name": "random", "max_length": arg.length}
     short = {"position": {"name": "learned"}, "train": {"view": "pieces"}, "eval": {"views": ("first", "pieces")}}
     config.arms = (

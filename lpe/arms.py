@@ -1,15 +1,24 @@
 """One run of a config made ready: its settings checked without weights, then model, data, optimiser and devices."""
 
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import optax
+import numpy as np
+from safetensors.numpy import save_file
 
-from lpe import build, model, optim, settings, sharding, workdir
+from lpe import build, heads, model, optim, settings, sharding, step, workdir
+from lpe.best import Best
 from lpe.checkpoint import load
 from lpe.data import sources
+from lpe.params import flatten
 from lpe.registry import nearest
 from lpe.tasks.base import Task
+
+log = logging.getLogger(__name__)
 
 
 class Arm(NamedTuple):
@@ -19,10 +28,22 @@ class Arm(NamedTuple):
     model: model.Model
     task: Task
     mesh: jax.sharding.Mesh
-    tx: optax.GradientTransformation
-    state: dict  # params, opt_state, rng
+    step: Callable  # of lpe.step.make
+    state: dict  # params, opt_state, rng, with optim.ema also ema
     batches: Any
     views: dict[str, Any]
+    where: Callable[[int], str]  # the place of a training example in the data, for messages
+
+    def save(self, params: dict, folder: Path) -> None:
+        """Writes the trained model as a Hugging Face folder; a head that no stock class has goes beside it, with its labels."""
+        host = jax.device_get(params)
+        if extra := flatten({k: v for k, v in host.items() if k not in self.model.params}):
+            save_file({k: np.asarray(v) for k, v in extra.items()}, folder.parent / "head.safetensors")
+            about = {"task": self.config["task"], "labels": self.task.labels}
+            (folder.parent / "head.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            log.warning("%s: the encoder alone; its head is of no stock class and lies beside it: head.safetensors", folder)
+        trained = model.Model({k: host[k] for k in self.model.params}, self.model.recipe, self.model.companions)
+        trained.save_pretrained(folder, dtype=self.config["save"]["dtype"])
 
 
 def named(config: dict) -> list[tuple[str, dict]]:
@@ -55,30 +76,46 @@ def check(config: dict) -> None:
                 f"{key}={view!r} reads inputs of {length} tokens, but position {config['position']} offers {limit}; "
                 "raise position.max_length or lower task.length"
             )
+    if config["train"]["batch_size"] % config["train"]["accumulate"]:
+        t = config["train"]
+        raise ValueError(f"train.accumulate={t['accumulate']} does not divide train.batch_size={t['batch_size']}")
+    Best.check(config["eval"], task)
     sharding.mesh(config["mesh"])
 
 
-def prepare(config: dict, examples: dict[tuple, tuple]) -> Arm:
-    """Loads the model, lays it out over the devices and opens the data. `examples` keeps what equal arms share."""
+def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
+    """Loads the model, lays it out over the devices and opens the data. `cache` keeps what equal arms share."""
     seed, mesh = config["seed"], sharding.mesh(config["mesh"])
     options = {k: config[k] for k in ("position", "attention", "dtype", "remat", "seed", "ignore")}
     mod = model.from_pretrained(config["checkpoint"], **options)
-    net = build.network(mod.recipe)
-    task = build.task(config["task"], net)
-    mod.require(*task.heads)
+    docs = _once(cache, ("documents", config["data"]), lambda: sources.documents(config["data"]))
+    spec = build.with_labels(config["task"], docs, heads.labels(mod))
+    task = build.task(spec, build.network(mod.recipe))
     task.check(mod.tokenizer)
-    key = build.freeze([config["checkpoint"], config["task"], config["data"]])
-    if key not in examples:
-        docs = sources.documents(config["data"])
-        examples[key] = tuple(task.prepare(docs[split], mod.tokenizer) for split in sources.SPLITS)
-    train, heldout = examples[key]
-    specs = {**net.specs, **task.specs}
+    fitted = heads.fit(mod, task, seed)
+    params = fitted.model.params | fitted.extra
+    specs = build.network(fitted.model.recipe).specs | task.specs
+    plan = optim.plan(config["optim"], specs, build.network(mod.recipe).position.rows, fitted.fresh)
+    _once(cache, ("table", list(specs), config["optim"]), lambda: log.info("%s", optim.table(plan, specs, config["optim"])))
+    task = build.task(spec, build.network(mod.recipe, optim.frozen_layers(plan, specs)))
+    key = ("examples", config["checkpoint"], spec, config["data"])
+    train, heldout = _once(cache, key, lambda: [task.prepare(docs[split], mod.tokenizer) for split in sources.SPLITS])
     where, everywhere = sharding.params(mesh, specs, config["sharding_rules"]), sharding.replicated(mesh)
-    tx = optim.make(config["optim"], specs, config["train"]["steps"])
-    params = jax.device_put(mod.params, where)
+    tx = optim.make(config["optim"], plan, config["train"]["steps"])
+    params = jax.device_put(params, where)
     rng = jax.device_put(jax.random.key_data(jax.random.key(seed)), everywhere)
     state = {"params": params, "opt_state": optim.init(tx, params, where, everywhere), "rng": rng}
+    if config["optim"]["ema"]:
+        state["ema"] = jax.tree.map(lambda x: x.copy(), params)
     t, e = config["train"], config["eval"]
     batches = task.dataset(train, mod.tokenizer, t["view"], t["batch_size"], seed=seed)
     views = {v: task.dataset(heldout, mod.tokenizer, v, e["batch_size"], limit=e["examples"]) for v in e["views"]}
-    return Arm(config, mod, task, mesh, tx, state, batches, views)
+    train_step = step.make(task, tx, plan, accumulate=t["accumulate"], ema=config["optim"]["ema"])
+    return Arm(config, fitted.model, task, mesh, train_step, state, batches, views, train.where)
+
+
+def _once(cache: dict[tuple, Any], key: Any, make: Callable[[], Any]) -> Any:
+    key = build.freeze(key)
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]

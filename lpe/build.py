@@ -1,6 +1,6 @@
 """From plain data to live objects: a recipe becomes an encoder with its heads, a config a task. Names are read only here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -19,8 +19,14 @@ HEADS: dict[str, tuple[Callable[[BertConfig], dict[str, Spec]], ...]] = {
     "mlm": (bert.mlm_specs,),
     "pooler": (bert.pooler_specs,),
     "classifier": (bert.classifier_specs,),
+    "tagger": (bert.tagger_specs,),
 }
-CLASSES = {"mlm": "…ForMaskedLM", "pooler": "…Model", "classifier": "…ForSequenceClassification"}  # who saves which head
+CLASSES = {  # who saves which head
+    "mlm": "…ForMaskedLM",
+    "pooler": "…Model",
+    "classifier": "…ForSequenceClassification",
+    "tagger": "…ForTokenClassification",
+}
 
 
 class Recipe(NamedTuple):
@@ -52,8 +58,11 @@ def freeze(value: Any) -> Any:
     return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-def network(recipe: Recipe) -> Network:
+def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
     """Makes the methods that the recipe names and binds them to the encoder.
+
+    Args:
+      frozen_layers: of training; see bert.encode.
 
     Raises:
       ValueError: an unknown method or option, or a value outside its range.
@@ -76,7 +85,10 @@ def network(recipe: Recipe) -> Network:
         if limit is not None and length > limit and "position_ids" not in batch:
             raise ValueError(too_long(length, recipe, limit))
         tok = tokens.from_batch(batch)
-        x = bert.encode(params, cfg, position, mixer, batch, tok, dtype=DTYPES[recipe.dtype], remat=recipe.remat, key=key)
+        x = bert.encode(
+            params, cfg, position, mixer, batch, tok,
+            dtype=DTYPES[recipe.dtype], remat=recipe.remat, frozen_layers=frozen_layers, key=key,
+        )  # fmt: skip
         return x, tok
 
     return Network(recipe, position, pattern, specs, encode)
@@ -94,3 +106,16 @@ def too_long(length: int, recipe: Recipe, limit: int) -> str:
 def task(spec: Mapping[str, Any], net: Network):
     """The Task that spec["name"] names, for this network."""
     return registry.make("tasks", dict(spec), net.recipe.config, net.encode)
+
+
+def with_labels(spec: Mapping[str, Any], docs: dict[str, list], known: Sequence[str]) -> dict[str, Any]:
+    """The spec of a task with its labels, where it has some: those given, else those of the documents.
+
+    Args:
+      known: labels of the checkpoint's head; the same ones in this order let that head be used.
+    """
+    labels_of = getattr(registry.load("tasks", spec["name"]), "labels_of", None)
+    if labels_of is None or spec.get("labels"):
+        return dict(spec)
+    found = labels_of(docs)
+    return {**spec, "labels": tuple(known) if sorted(known) == sorted(found) else found}

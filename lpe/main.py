@@ -1,8 +1,10 @@
 """python -m lpe.main --config=configs/hier.py: runs a config. Flags, logging and nothing else."""
 
+import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -27,9 +29,8 @@ def parse(argv: list[str]) -> list[str]:
         sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        sys.exit(f"lpe: unknown arguments: {' '.join(argv[1:])}")
+def setup() -> None:
+    """Quiet libraries, lpe's own log on the terminal, and compilations kept between runs."""
     absl_logging.set_verbosity(absl_logging.WARNING)  # Orbax reports every step of a save through it
     logging.getLogger("orbax").setLevel(logging.ERROR)
     logging.getLogger("lpe").setLevel(logging.INFO)
@@ -37,14 +38,27 @@ def main(argv: list[str]) -> None:
     logging.getLogger("lpe").propagate = False
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/lpe/xla"))
     jax.config.update("jax_compilation_cache_dir", cache)
+
+
+@contextlib.contextmanager
+def errors() -> Iterator[None]:
+    """What a user can mend ends the program with one message, without a traceback."""
     try:
-        if CONFIG.value is None:
-            sys.exit("lpe: give a config, as in python -m lpe.main --config=configs/hier.py")
-        folder = train.run(CONFIG.value.to_dict(), Path(WORKDIR.value) if WORKDIR.value else None)
+        yield
     except OSError as e:
         sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")
     except (ValueError, FloatingPointError) as e:
         sys.exit(f"lpe: {e}")
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        sys.exit(f"lpe: unknown arguments: {' '.join(argv[1:])}")
+    setup()
+    if CONFIG.value is None:
+        sys.exit("lpe: give a config, as in python -m lpe.main --config=configs/hier.py")
+    with errors():
+        folder = train.run(CONFIG.value.to_dict(), Path(WORKDIR.value) if WORKDIR.value else None)
     print(report.text(folder))
 
 

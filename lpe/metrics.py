@@ -7,7 +7,7 @@ from pathlib import Path
 class Log:
     """The rows of one run, on disk and in memory. A row has "kind" ("train" or "eval") and "step"."""
 
-    def __init__(self, path: Path, last_step: int):
+    def __init__(self, path: Path, last_step: int, *, tensorboard: bool = False):
         self.path = path
         self.rows = [r for r in read(path) if r["step"] <= last_step]
         path.write_text("".join(json.dumps(r) + "\n" for r in self.rows), encoding="utf-8")

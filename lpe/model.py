@@ -85,6 +85,11 @@ class Model:
             raise ValueError("classify scores one document per row; a batch with segment_ids holds several, so unpack it")
         return _run(self._bare(), self._checked(batch), "classify")
 
+    def tag(self, batch: Mapping[str, Any]) -> Array:
+        """Tag scores of every token, f32[B, T, C]. Raises ValueError without a tagging head, or as encode."""
+        self.require("tagger")
+        return _run(self._bare(), self._checked(batch), "tag")
+
     def extend(
         self,
         *,
@@ -235,6 +240,8 @@ def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
         return bert.mlm_logits(model.params, model.config, x)
     if what == "classify":
         return bert.classify(model.params, x, tok)
+    if what == "tag":
+        return bert.tag(model.params, x)
     return x.astype(jnp.float32)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lpe.optim import SCHEDULES
+from lpe.optim import ACTIONS, FREEZE, SCHEDULES
 from lpe.registry import nearest, options
 
 
@@ -44,7 +44,7 @@ TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v)
 ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
-PATTERNS = Rule("a list of regular expressions", lambda v: isinstance(v, (list, tuple)) and all(map(_compiles, v)))
+YES_NO = Rule("True, False", lambda v: isinstance(v, bool))
 SIZES = Rule("{name: size}", lambda v: isinstance(v, Mapping) and all(isinstance(x, int) for x in v.values()))
 
 
@@ -52,6 +52,25 @@ def _is_arm(a: Any) -> bool:
     return isinstance(a, (list, tuple)) and len(a) == 2 and isinstance(a[0], str) and isinstance(a[1], Mapping)
 
 
+def _is_rule(r: Any, value: Callable[[Any], bool]) -> bool:
+    return isinstance(r, (list, tuple)) and len(r) == 2 and _compiles(r[0]) and value(r[1])
+
+
+def _is_freeze(v: Any) -> bool:
+    if isinstance(v, str):
+        return v in FREEZE[:-1] or bool(re.fullmatch(r"first_[1-9]\d*_layers", v))
+    return isinstance(v, (list, tuple)) and bool(v) and all(_is_rule(r, lambda a: a in ACTIONS) for r in v)
+
+
+FROZEN = Rule(
+    f"one of {', '.join(FREEZE)}, or a list of [regular expression, {' | '.join(ACTIONS)}]",
+    _is_freeze,
+    (*FREEZE[:-1], "first_3_layers"),
+)
+DECAY = Rule(
+    "a list of [regular expression, factor from 0]",
+    lambda v: isinstance(v, (list, tuple)) and all(_is_rule(r, _number(0).holds) for r in v),
+)
 ARMS = Rule(
     "a list of [name, {overrides}]",
     lambda v: isinstance(v, (list, tuple)) and all(_is_arm(a) for a in v),
@@ -60,6 +79,8 @@ ARMS = Rule(
 PACKAGES = {"position": "positions", "attention": "attention", "task": "tasks"}  # whose methods a key names
 SCHEMA: dict[str, Any] = {
     "name": TEXT,
+    "mode": _one_of("train", "eval"),
+    "tensorboard": YES_NO,
     "seed": _int(0),
     "checkpoint": TEXT,
     "ignore": NAMES,
@@ -78,7 +99,7 @@ SCHEMA: dict[str, Any] = {
         "label": ANY_TEXT,
         "data_dir": ANY_TEXT,
     },
-    "train": {"steps": _int(0), "batch_size": _int(1), "view": TEXT, "log_every": _int(1)},
+    "train": {"steps": _int(0), "batch_size": _int(1), "view": TEXT, "accumulate": _int(1), "log_every": _int(1)},
     "optim": {
         "learning_rate": _number(0, above=True),
         "warmup_steps": _int(0),
@@ -88,9 +109,19 @@ SCHEMA: dict[str, Any] = {
         "b2": _number(0, 1),
         "eps": _number(0, above=True),
         "clip_norm": _number(0, above=True),
-        "no_decay": PATTERNS,
+        "decay": DECAY,
+        "layer_decay": Rule("numbers above 0, up to 1", lambda v: _number(0, above=True).holds(v) and v <= 1),
+        "freeze": FROZEN,
+        "ema": _number(0, 1),
     },
-    "eval": {"every": _int(1), "batch_size": _int(1), "examples": _int(1), "views": NAMES},
+    "eval": {
+        "every": _int(1),
+        "batch_size": _int(1),
+        "examples": _int(1),
+        "views": NAMES,
+        "best": ANY_TEXT,
+        "patience": _int(0),
+    },
     "save": {
         "every_minutes": _number(0, above=True),
         "keep": _int(1),

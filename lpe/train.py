@@ -3,19 +3,17 @@
 import logging
 import math
 import time
-from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
-import optax
 from tqdm import tqdm
 
-from lpe import arms, model, report, settings, sharding, workdir
+from lpe import arms, evaluate, report, settings, sharding, workdir
+from lpe.best import Best
 from lpe.checkpoint.run_state import RunState
 from lpe.metrics import Log
 from lpe.signals import Stop
-from lpe.tasks.base import Task
 from lpe.timer import Timer
 
 notice = logging.getLogger(__name__)
@@ -38,13 +36,18 @@ def run(config: dict, folder: Path | None = None) -> Path:
     todo = arms.named(config)
     for _, arm in todo:
         arms.check(arm)
+    if config["mode"] == "eval":
+        return evaluate.run(config, workdir.default(config) if folder is None else folder)
     folder = workdir.open(config, folder)
     notice.info("run      %s", folder)
-    examples: dict[tuple, tuple] = {}
+    cache: dict = {}
     with workdir.lock(folder):
-        for number, (name, arm) in enumerate(todo, 1):
-            loop(arms.prepare(arm, examples), folder / workdir.slug(name), f"[{number}/{len(todo)}] {name}")
-        report.write(folder, [(name, folder / workdir.slug(name)) for name, _ in todo])
+        done = []
+        for number, (name, over) in enumerate(todo, 1):
+            arm, target = arms.prepare(over, cache), folder / workdir.slug(name)
+            loop(arm, target, f"[{number}/{len(todo)}] {name}")
+            done.append((name, target, arm.task))
+        report.write(folder, done)
     return folder
 
 
@@ -53,77 +56,73 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     config, state = arm.config, arm.state
     steps, every, pause = config["train"]["steps"], config["eval"]["every"], 60 * config["save"]["every_minutes"]
     folder.mkdir(parents=True, exist_ok=True)
-    saved = RunState(folder / "checkpoints", config["save"]["keep"])
+    saved, kept = RunState(folder / "checkpoints", config["save"]["keep"]), RunState(folder / "best", 2)
     step, timer = 0, Timer()
     if (restored := saved.restore(state)) is not None:
         state, (step, timer.seconds) = restored[0], (restored[1]["step"], restored[1]["seconds"])
         notice.info("%s: resumed at step %d", title, step)
-    log = Log(folder / "metrics.jsonl", -1 if restored is None else step)
-    train_step = jax.jit(partial(_step, arm.task, arm.tx), donate_argnums=0)
-    predict = jax.jit(arm.task.predict)
+    log = Log(folder / "metrics.jsonl", -1 if restored is None else step, tensorboard=config["tensorboard"])
+    best = Best(config["eval"], log.rows)
+    kept.cut(best.step)
+    train_step, predict = jax.jit(arm.step, donate_argnums=0), jax.jit(arm.task.predict)
     stream = iter(arm.batches[step:].to_iter_dataset())
-    steps_here, last_save, pending = 0, time.monotonic(), []
+    last_save, pending, compiled = time.monotonic(), [], False
     with tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True) as bar, Stop() as stop:
         while True:
-            due = (step % every == 0 or step == steps) and not log.evaluated(step)
-            save = step == steps or stop.requested or time.monotonic() - last_save > pause
-            if pending and (due or save or step % config["train"]["log_every"] == 0):
-                _record(pending, timer, log, bar, counted=steps_here > 1)
-                pending = []
+            last = step == steps or best.exhausted
+            due = (step % every == 0 or last) and not log.evaluated(step)
+            save = last or stop.requested or time.monotonic() - last_save > pause
+            if pending and (due or save or step % config["train"]["log_every"] == 0 or not compiled):
+                _record(pending, timer, log, bar, arm, counted=compiled)
+                pending, compiled = [], True
             if due:
-                for view, batches in arm.views.items():
-                    results = ((b, _predict(predict, state["params"], arm.mesh, b)) for b in batches)
-                    row = {"kind": "eval", "step": step, "view": view, "label": arm.task.views[view].label}
-                    log.add({**row, **arm.task.score(results)})
+                judged = state.get("ema", state["params"])
+                for row in evaluate.rows(arm, predict, judged, step):
+                    log.add(row)
+                    if best.update(row):
+                        kept.save(step, {"params": judged}, {"step": step})
+                last, save = last or best.exhausted, save or best.exhausted
             if save:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})
                 last_save = time.monotonic()
-            if step == steps or stop.requested:
+            if last or stop.requested:
                 break
-            batch = next(stream)
             timer.start()
+            batch = timer.waiting(stream.__next__)
             state, metrics = train_step(state, sharding.put(batch, sharding.batch(arm.mesh)), np.int32(step))
-            step, steps_here = step + 1, steps_here + 1
-            pending.append((step, metrics, int(batch["attention_mask"].sum())))
-            if steps_here == 1:  # compilation: not training time
-                _record(pending, timer, log, bar, counted=False)
-                pending = []
+            step += 1
+            pending.append((step, metrics, batch))
     saved.close()
-    if step < steps:
+    if not last:
         notice.warning("stopped and saved at step %d of %d; the same command resumes there", step, steps)
         raise SystemExit(0)
+    if step < steps:
+        notice.info("%s: ended at step %d, %d evaluations after the best, at step %s", title, step, best.since, best.step)
     if config["save"]["dtype"] != "no" and not (folder / "model").exists():
-        params = jax.device_get(state["params"])
-        tuned = model.Model({k: params[k] for k in arm.model.params}, arm.model.recipe, arm.model.companions)
-        tuned.save_pretrained(folder / "model", dtype=config["save"]["dtype"])
+        params = state.get("ema", state["params"])
+        if best.step is not None:
+            found = kept.restore({"params": params}, best.step)
+            params = found[0]["params"] if found else params
+        arm.save(params, folder / "model")
+    kept.close()
 
 
-def _step(task: Task, tx: optax.GradientTransformation, state: dict, batch: dict, step: jax.Array) -> tuple[dict, dict]:
-    key = jax.random.fold_in(jax.random.wrap_key_data(state["rng"]), step)
-    (_, metrics), grads = jax.value_and_grad(task.loss, has_aux=True)(state["params"], batch, key)
-    updates, opt_state = tx.update(grads, state["opt_state"], state["params"])
-    params = optax.apply_updates(state["params"], updates)
-    return {"params": params, "opt_state": opt_state, "rng": state["rng"]}, metrics
-
-
-def _record(pending: list, timer: Timer, log: Log, bar: tqdm, *, counted: bool) -> None:
-    """Writes one row for the steps since the last; waits for them, and stops the run at a loss that is not finite."""
-    values = [(step, jax.device_get(metrics), tokens) for step, metrics, tokens in pending]
+def _record(pending: list, timer: Timer, log: Log, bar: tqdm, arm: arms.Arm, *, counted: bool) -> None:
+    """Writes one row for the steps since the last; waits for them. Raises FloatingPointError where one went wrong."""
+    values = [(step, jax.device_get(metrics), batch) for step, metrics, batch in pending]
+    waited = timer.waited
     seconds = timer.lap(counted)
-    for step, metrics, _ in values:
-        loss = float(metrics["loss"][0])
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss is {loss} in step {step}; lower optim.learning_rate, or check the data")
-    mean = {n: float(sum(m[n][0] for _, m, _ in values) / sum(m[n][1] for _, m, _ in values)) for n in values[0][1]}
-    speed = {"tokens_per_s": sum(t for *_, t in values) / seconds} if counted else {}
+    for step, metrics, batch in values:
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(value := float(metrics[name][0])):
+                examples = [int(i) for i in np.unique(batch["example"]) if i >= 0]
+                raise FloatingPointError(
+                    f"step {step}: the {name} is {value} in a batch of examples {examples[:8]} ({arm.where(examples[0])}, …); "
+                    "nothing of it was saved. Lower optim.learning_rate or optim.clip_norm, or look at these examples"
+                )
+    mean = {n: float(sum(m[n][0] for _, m, _ in values) / max(1, sum(m[n][1] for _, m, _ in values))) for n in values[0][1]}
+    tokens = sum(int(batch["attention_mask"].sum()) for *_, batch in values)
+    speed = {"tokens_per_s": tokens / seconds, "input_wait": waited / seconds} if counted else {}
     log.add({"kind": "train", "step": values[-1][0], "seconds": timer.seconds, **mean, **speed})
     bar.update(len(values))
     bar.set_postfix({n: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}" for n, v in {**mean, **speed}.items()}, refresh=False)
-
-
-def _predict(predict, params: dict, mesh: jax.sharding.Mesh, batch: dict) -> dict:
-    """Outputs for a batch of any size: rows are repeated up to a whole number per device, and their outputs dropped."""
-    rows = len(next(iter(batch.values())))
-    short = -rows % mesh.shape["data"]
-    whole = {k: np.concatenate([v, np.repeat(v[-1:], short, axis=0)]) for k, v in batch.items()}
-    return jax.tree.map(lambda x: x[:rows], jax.device_get(predict(params, sharding.put(whole, sharding.batch(mesh)))))

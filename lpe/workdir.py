@@ -14,23 +14,40 @@ from filelock import FileLock, Timeout
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers", "grain", "numpy")
 
 
+def default(config: dict) -> Path:
+    """runs/NAME-HASH OF THE CONFIG."""
+    return Path("runs") / f"{config['name']}-{hashlib.sha256(_text(config).encode()).hexdigest()[:8]}"
+
+
+def _text(config: dict, free: tuple[str, ...] = ("mode",)) -> str:
+    return json.dumps({k: v for k, v in config.items() if k not in free}, indent=2, sort_keys=True) + "\n"
+
+
 def open(config: dict, folder: Path | None) -> Path:
-    """Makes the folder, or finds it to be one of the same config. Default: runs/NAME-HASH OF THE CONFIG.
+    """Makes the folder, or finds it to be one of the same config.
 
     Raises:
       ValueError: the folder holds something else.
     """
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    folder = folder or Path("runs") / f"{config['name']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    folder = folder or default(config)
     there = folder / "config.json"
-    if there.exists() and there.read_text(encoding="utf-8") != text:
-        raise ValueError(f"{folder} holds a run of another config; give another --workdir, or remove that one")
-    if not there.exists() and folder.exists() and any(folder.iterdir()):
+    if there.exists():
+        same(config, folder)
+    elif folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty and holds no run; give another --workdir")
     folder.mkdir(parents=True, exist_ok=True)
-    there.write_text(text, encoding="utf-8")
+    there.write_text(_text(config), encoding="utf-8")
     _record_versions(folder / "versions.json")
     return folder
+
+
+def same(config: dict, folder: Path, free: tuple[str, ...] = ("mode",)) -> None:
+    """Raises ValueError unless `folder` holds a run of this config, keys in `free` apart; FileNotFoundError without any run."""
+    there = folder / "config.json"
+    if not there.is_file():
+        raise FileNotFoundError(f"{folder} holds no run (no config.json); train first, or give its --workdir")
+    if _text(json.loads(there.read_text(encoding="utf-8")), free) != _text(json.loads(json.dumps(config)), free):
+        raise ValueError(f"{folder} holds a run of another config; give another --workdir, or remove that one")
 
 
 def _record_versions(path: Path) -> None:

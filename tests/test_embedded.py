@@ -23,7 +23,7 @@ def test_bert_mini_passes_the_gate(mini):
         batches = task.dataset(examples, mini.tokenizer, view, 64, limit=256)
         got = task.score((b, jax.device_get(predict(mini.params, b))) for b in batches)
         accuracy[view] = got["accuracy"]
-        print(f"{view}: {got['accuracy']:.1%} of {got['places']} places")
+        print(f"{view}: {got['accuracy']:.1%} of {got['count']} places")
     assert accuracy["pieces"] > accuracy["shuffled"] + 0.15
     logged = [json.loads(line) for line in (MINI / "training/metrics.jsonl").read_text().splitlines()]
     last = {r["view"]: r for r in logged if r["kind"] == "eval"}

@@ -1,5 +1,7 @@
 """The MLM task: windows, masks, views on equal tokens, and its score against a plain count."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -70,8 +72,8 @@ def test_all_views_hold_the_same_tokens_and_masks(mini, task, cut):
     views = {v: list(task.dataset(cut, mini.tokenizer, v, 3, limit=100)) for v in task.views}
     for full, pieces, first, shuffled in zip(*(views[v] for v in ("full", "pieces", "first", "shuffled")), strict=True):
         assert full["input_ids"].shape[1] == 380 and pieces["input_ids"].shape[1] == 128
-        for i, window in enumerate(full["window"]):
-            mine = pieces["window"] == window
+        for i, window in enumerate(full["example"]):
+            mine = pieces["example"] == window
             assert len(pieces["input_ids"][mine]) == 3
 
             def content(batch, rows):
@@ -80,7 +82,7 @@ def test_all_views_hold_the_same_tokens_and_masks(mini, task, cut):
 
             assert (content(full, [i]) == content(pieces, mine)).all()
             assert (full["labels"][i] == pieces["labels"][mine].ravel()).all()
-            assert (first["labels"][first["window"] == window] == pieces["labels"][mine][:1]).all()
+            assert (first["labels"][first["example"] == window] == pieces["labels"][mine][:1]).all()
         assert (pieces["input_ids"] == shuffled["input_ids"]).all()
         assert (np.sort(shuffled["position_ids"], axis=1) == np.arange(128)).all()
         assert not (shuffled["position_ids"] == np.arange(128)).all(axis=1).any()
@@ -119,22 +121,24 @@ def test_loss_is_the_mean_over_masked_places_and_prediction_agrees(mini, task, c
     np.testing.assert_allclose(loss, np.mean(each), rtol=1e-5)
     assert int(metrics["accuracy"][1]) == len(each) and int(metrics["accuracy"][0]) == sum(right)
     got = task.score([(batch, jax.device_get(task.predict(mini.params, batch)))])
-    assert got["accuracy"] == np.mean(right) and got["places"] == len(each)
+    assert got["accuracy"] == np.mean(right) and got["count"] == len(each)
     np.testing.assert_allclose(got["loss"], np.mean(each), rtol=1e-5)
 
 
 def test_standard_error_against_the_formula_and_a_bootstrap():
     rng = np.random.default_rng(0)
-    batch = {"labels": np.where(rng.random((60, 9)) < 0.8, 1, mlm.UNUSED), "window": np.repeat(np.arange(30), 2)}
+    batch = {"labels": np.where(rng.random((60, 9)) < 0.8, 1, mlm.UNUSED), "example": np.repeat(np.arange(30), 2)}
     batch["places"] = np.tile(np.arange(9), (60, 1))
     easy = np.repeat(rng.random(30), 2)[:, None]
     out = {"right": rng.random((60, 9)) < easy, "loss": np.ones((60, 9))}
     got = mlm.score([(batch, out)])
     used = batch["labels"] != mlm.UNUSED
-    per = np.asarray([[(out["right"] & used)[batch["window"] == w].sum(), used[batch["window"] == w].sum()] for w in range(30)])
+    per = np.asarray(
+        [[(out["right"] & used)[batch["example"] == w].sum(), used[batch["example"] == w].sum()] for w in range(30)]
+    )
     draws = [per[rng.integers(0, 30, 30)].sum(0) for _ in range(4000)]
     assert abs(got["accuracy_se"] - np.std([r / n for r, n in draws])) < 0.1 * got["accuracy_se"]
-    assert sum(n for _, n in got["by_place"]) == got["places"] == used.sum()
+    assert sum(n for _, n in got["by_place"]) == got["count"] == used.sum()
 
 
 @pytest.mark.parametrize(
@@ -150,17 +154,18 @@ def test_bad_options(mini, option, message):
         build.task({"name": "mlm", **option}, build.network(mini.recipe))
 
 
-def test_a_tokenizer_that_cannot_serve(mini):
+def test_a_tokenizer_that_cannot_serve(mini, task):
+    small = build.network(mini.recipe._replace(config=dataclasses.replace(mini.config, vocab_size=500)))
     with pytest.raises(ValueError, match="brings no tokenizer"):
-        mlm.check(None, 512)
+        task.check(None)
     with pytest.raises(ValueError, match="ids up to 511, but the model has vocab_size=500"):
-        mlm.check(mini.tokenizer, 500)
+        build.task({"name": "mlm", "length": 9}, small).check(mini.tokenizer)
     with pytest.raises(ValueError, match="does not fit this text"):
         windows.cut([Document("日本語のテキスト" * 50, "a")], mini.tokenizer, 126)
 
 
 def test_one_window_has_no_standard_error_and_a_loss_that_is_not_finite_is_no_score():
-    batch = {"labels": np.ones((1, 4), int), "window": np.zeros(1, int), "places": np.arange(4)[None]}
+    batch = {"labels": np.ones((1, 4), int), "example": np.zeros(1, int), "places": np.arange(4)[None]}
     assert mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.ones((1, 4))})])["accuracy_se"] is None
     with pytest.raises(FloatingPointError, match=r"windows \[0\] is not finite"):
         mlm.score([(batch, {"right": np.ones((1, 4), bool), "loss": np.full((1, 4), np.nan)})])
@@ -213,7 +218,7 @@ def test_packed_rows_give_the_loss_gradient_and_predictions_of_one_window_per_ro
         scores.append(task.score([(batch, out)]))
     assert a["labels"][a["labels"] != mlm.UNUSED].tolist() == b["labels"][b["labels"] != mlm.UNUSED].tolist()
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, atol=1e-5), *results)
-    assert scores[0]["by_window"] == scores[1]["by_window"] and scores[0]["places"] > 20 and 0 < scores[0]["accuracy"] < 1
+    assert scores[0]["by_unit"] == scores[1]["by_unit"] and scores[0]["count"] > 20 and 0 < scores[0]["accuracy"] < 1
 
 
 def test_a_packed_evaluation_reads_every_window_once(mini):
@@ -221,5 +226,5 @@ def test_a_packed_evaluation_reads_every_window_once(mini):
     cut = task.prepare(short_documents(30), mini.tokenizer)
     batches = list(task.dataset(cut, mini.tokenizer, "full", 3, limit=10**6))
     assert sum(int((b["attention_mask"]).sum()) for b in batches) == (cut.windows.real + 2).sum()
-    assert sorted(np.concatenate([b["window"] for b in batches])) == list(range(cut.examples))
+    assert sorted(np.concatenate([b["example"] for b in batches])) == list(range(cut.examples))
     assert len(list(task.dataset(cut, mini.tokenizer, "unpacked", 1, limit=2))) == 2

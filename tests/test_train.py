@@ -9,12 +9,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 from configs import hier
-from lpe import metrics, optim, report, sharding, timer, train
-from lpe.params import Spec, normal
+from lpe import metrics, report, sharding, timer, train
 
 ROOT = Path(__file__).parent.parent
 
@@ -167,43 +165,6 @@ def test_eight_devices_give_the_curve_of_one(whole, tmp_path, rules):
         curves.append([(r["step"], r["loss"]) for r in rows(out)])
     assert len(curves[0]) > 4
     np.testing.assert_allclose(curves[1], curves[0], rtol=2e-5)
-
-
-def test_the_schedule_warms_up_and_decays():
-    c = {"learning_rate": 2.0, "warmup_steps": 10, "schedule": "linear"}
-    at = optim.schedule(c, 110)
-    assert [round(float(at(s)), 4) for s in (0, 5, 10, 60, 110)] == [0.0, 1.0, 2.0, 1.0, 0.0]
-    assert float(optim.schedule({**c, "schedule": "constant"}, 110)(100)) == 2.0
-
-
-def test_adamw_equals_torch_and_spares_norms_and_biases():
-    import torch
-
-    c = {
-        "learning_rate": 0.01, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0.1, "b1": 0.9, "b2": 0.98,
-        "eps": 1e-6, "clip_norm": 1e9, "no_decay": (".*/bias",),
-    }  # fmt: skip
-    specs = {"a/kernel": Spec((3,), (None,), normal(1.0)), "a/bias": Spec((3,), (None,), normal(1.0))}
-    tx = optim.make(c, specs, 100)
-    start = np.asarray([1.0, -2.0, 3.0], np.float32)
-    params = {"a": {"kernel": start, "bias": start}}
-    state = tx.init(params)
-    kernel, bias = (torch.nn.Parameter(torch.tensor(start)) for _ in range(2))
-    stock = torch.optim.AdamW(
-        [{"params": [kernel], "weight_decay": 0.1}, {"params": [bias], "weight_decay": 0.0}],
-        lr=0.01,
-        betas=(0.9, 0.98),
-        eps=1e-6,
-    )
-    for step in range(5):
-        g = np.asarray([0.5, -1.0, step], np.float32)
-        updates, state = tx.update({"a": {"kernel": g, "bias": g}}, state, params)
-        params = optax.apply_updates(params, updates)
-        kernel.grad, bias.grad = torch.tensor(g), torch.tensor(g)
-        stock.step()
-    assert not np.allclose(params["a"]["kernel"], params["a"]["bias"])
-    np.testing.assert_allclose(params["a"]["kernel"], kernel.detach().numpy(), rtol=1e-5)
-    np.testing.assert_allclose(params["a"]["bias"], bias.detach().numpy(), rtol=1e-5)
 
 
 def test_a_mesh_that_does_not_fit_is_refused():

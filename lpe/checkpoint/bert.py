@@ -43,7 +43,14 @@ HEADS: tuple[Row, ...] = (
     ("mlm_head/bias", "cls.predictions.bias", "same"),
     ("classifier/kernel", "classifier.weight", "transpose"),
     ("classifier/bias", "classifier.bias", "same"),
+    ("tagger/kernel", "classifier.weight", "transpose"),
+    ("tagger/bias", "classifier.bias", "same"),
 )
 DECODER_BIAS = "cls.predictions.decoder.bias"  # a second name of mlm_head/bias, and the one that counts where both are there
 DROPPED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias")  # next-sentence head: lpe has no use for it
-CLASSES = {"mlm": "ForMaskedLM", "classifier": "ForSequenceClassification", "": "Model"}  # behind Bert, Roberta, …
+CLASSES = {  # behind Bert, Roberta, …
+    "mlm": "ForMaskedLM",
+    "classifier": "ForSequenceClassification",
+    "tagger": "ForTokenClassification",
+    "": "Model",
+}

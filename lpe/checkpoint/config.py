@@ -170,9 +170,9 @@ def _num_labels(raw: dict) -> int:
 
 def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, rows: int, dtype: str) -> dict:
     """config.json of an exported model: the source's own fields, with what changed."""
-    head = next((h for h in ("mlm", "classifier") if h in heads), "")
+    head = next((h for h in ("mlm", "classifier", "tagger") if h in heads), "")
     kept = {k: v for k, v in raw.items() if k not in GENERATION | {"num_labels", "torch_dtype"}}
-    if "classifier" in heads and len(raw.get("id2label") or ()) != cfg.num_labels:
+    if {"classifier", "tagger"} & set(heads) and len(raw.get("id2label") or ()) != cfg.num_labels:
         names = [f"LABEL_{i}" for i in range(cfg.num_labels)]
         kept |= {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
     return {

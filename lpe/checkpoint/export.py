@@ -30,9 +30,9 @@ def save(
     """
     params = {**params, "position": {"table": table_mD}}
     module = config.FAMILIES[family]
-    table = load.family_table(family, "classifier" in heads)
+    table = load.family_table(family, "classifier" in heads, "tagger" in heads)
     body = {theirs for _, theirs, _ in (*module.ENCODER, *module.POOLER)}
-    prefix = module.PREFIX if {"mlm", "classifier"} & set(heads) else ""
+    prefix = module.PREFIX if {"mlm", "classifier", "tagger"} & set(heads) else ""
     names = {theirs: prefix + theirs if theirs in body else theirs for _, theirs, _ in table}
     tensors = mapping.export_tensors([(ours, names[theirs], op) for ours, theirs, op in table], params)
     if "decoder" in params.get("mlm_head", {}):  # an untied decoder reads its bias under its own name

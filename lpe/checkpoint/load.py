@@ -16,7 +16,7 @@ from lpe.models.bert import BertConfig
 log = logging.getLogger(__name__)
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
-HEAD_PATHS = {"mlm": "mlm_head/", "pooler": "pooler/", "classifier": "classifier/"}
+HEAD_PATHS = {"mlm": "mlm_head/", "pooler": "pooler/", "classifier": "classifier/", "tagger": "tagger/"}
 
 
 class Source(NamedTuple):
@@ -68,19 +68,26 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
         if tensors.pop(key, None) is not None:
             log.warning("%s: %s is not used by lpe and was left out", folder, key)
     cfg = _untie(tensors, cfg, family, str(folder))
-    table = family_table(name, "pooler.dense.weight" not in tensors)
+    tagger = (raw.get("architectures") or [""])[0].endswith(family.CLASSES["tagger"])
+    table = family_table(name, "pooler.dense.weight" not in tensors, tagger)
     present = {ours for ours, theirs, _ in table if theirs in tensors}
     heads = tuple(h for h, path in HEAD_PATHS.items() if any(p.startswith(path) for p in present))
     return Source(str(folder), name, cfg, raw, heads, tensors, table)
 
 
-def family_table(name: str, classifier_pools: bool) -> tuple[Row, ...]:
-    """All rows of a family; where its classifier brings a pooler of its own, one of the two names is taken."""
+def family_table(name: str, classifier_pools: bool, tagger: bool) -> tuple[Row, ...]:
+    """All rows of a family; where two heads have one name in files, one of them is taken.
+
+    Args:
+      classifier_pools: the classifier brings a pooler of its own, as RoBERTa's does.
+      tagger: "classifier" is that of tokens, not of texts.
+    """
     family = config.FAMILIES[name]
-    own = any(ours.startswith("pooler/") for ours, _, _ in family.HEADS)
-    if own and classifier_pools:
-        return (*family.ENCODER, *family.HEADS)
-    return (*family.ENCODER, *family.POOLER, *(r for r in family.HEADS if not r[0].startswith("pooler/")))
+    other = "classifier/" if tagger else "tagger/"
+    heads = tuple(r for r in family.HEADS if not r[0].startswith(other))
+    if classifier_pools and any(ours.startswith("pooler/") for ours, _, _ in heads):
+        return (*family.ENCODER, *heads)
+    return (*family.ENCODER, *family.POOLER, *(r for r in heads if not r[0].startswith("pooler/")))
 
 
 def _named(tensors: dict[str, np.ndarray], name: str, source: str) -> dict[str, np.ndarray]:

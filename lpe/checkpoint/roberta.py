@@ -20,6 +20,8 @@ HEADS: tuple[Row, ...] = (
     ("pooler/bias", "classifier.dense.bias", "same"),
     ("classifier/kernel", "classifier.out_proj.weight", "transpose"),
     ("classifier/bias", "classifier.out_proj.bias", "same"),
+    ("tagger/kernel", "classifier.weight", "transpose"),
+    ("tagger/bias", "classifier.bias", "same"),
 )
 DECODER_BIAS = "lm_head.decoder.bias"
 DROPPED: tuple[str, ...] = ()

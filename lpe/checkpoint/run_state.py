@@ -18,9 +18,9 @@ class RunState:
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True)
         self._manager = ocp.CheckpointManager(folder.absolute(), options=options)
 
-    def restore(self, like) -> tuple[dict, dict] | None:
-        """The last saved state, laid out over the devices as `like` is, and its JSON; None when nothing was saved."""
-        step = self._manager.latest_step()
+    def restore(self, like, step: int | None = None) -> tuple[dict, dict] | None:
+        """A saved state, the last one by default, laid out over the devices as `like` is, and its JSON; None without any."""
+        step = self._manager.latest_step() if step is None else step
         if step is None:
             return None
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like)
@@ -34,6 +34,12 @@ class RunState:
             return
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta))
         self._manager.save(step, args=args)
+
+    def cut(self, step: int | None) -> None:
+        """Forgets what was saved after a step (None: all of it), as a run that resumes there will make it again."""
+        for later in self._manager.all_steps():
+            if step is None or later > step:
+                self._manager.delete(later)
 
     def close(self) -> None:
         """Waits for what is being written."""

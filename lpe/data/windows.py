@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lpe.data import packing
+from lpe.data import packing, reading
 from lpe.data.document import Document
+from lpe.data.reading import SPECIALS
 
 log = logging.getLogger(__name__)
-SPECIALS = 2  # [CLS] … [SEP]
 
 
 class Layout(NamedTuple):
@@ -45,6 +45,10 @@ class Windows(NamedTuple):
     tokens: np.ndarray
     real: np.ndarray
     document: np.ndarray
+    places: tuple[str, ...] = ()  # of the documents
+
+    def where(self, i: int) -> str:
+        return self.places[self.document[i]]
 
     @property
     def examples(self) -> int:
@@ -52,8 +56,8 @@ class Windows(NamedTuple):
 
     def take(self, count: int) -> "Windows":
         """`count` windows spread evenly over the source; all of them if there are fewer."""
-        at = _evenly(count, self.examples)
-        return Windows(*(x[at] for x in self))
+        at = reading.spread(self.examples, count)
+        return self._replace(tokens=self.tokens[at], real=self.real[at], document=self.document[at])
 
 
 class Packed(NamedTuple):
@@ -62,17 +66,16 @@ class Packed(NamedTuple):
     windows: Windows
     rows: list[list[int]]
 
+    def where(self, i: int) -> str:
+        return self.windows.where(self.rows[i][0])
+
     @property
     def examples(self) -> int:
         return len(self.rows)
 
     def take(self, count: int) -> "Packed":
         """`count` rows spread evenly over the source; all of them if there are fewer."""
-        return Packed(self.windows, [self.rows[i] for i in _evenly(count, self.examples)])
-
-
-def _evenly(count: int, total: int) -> np.ndarray:
-    return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int))
+        return Packed(self.windows, [self.rows[i] for i in reading.spread(self.examples, count)])
 
 
 def packed(cut: Windows, content: int) -> Packed:
@@ -96,24 +99,17 @@ def cut(docs: list[Document], tokenizer, content: int, unknown: float = 0.2, *, 
     Raises:
       ValueError: no tokens at all, or more than `unknown` of them unknown to the tokenizer.
     """
-    rows, real, owner, unk, total = [], [], [], 0, 0
-    texts = tokenizer([d.text for d in docs], add_special_tokens=False, verbose=False)["input_ids"]
-    for number, ids in enumerate(np.asarray(t, np.int32) for t in texts):
-        unk, total = unk + int((ids == tokenizer.unk_token_id).sum()), total + len(ids)
-        for start in range(0, min(len(ids), content) if first else len(ids), content):
+    rows, real, owner = [], [], []
+    texts = reading.tokenize([d.text for d in docs], tokenizer, unknown)
+    for number, ids in enumerate(texts):
+        for start in range(0, len(ids) if not first else min(len(ids), 1), content):
             part = ids[start : start + content]
             rows.append(np.pad(part, (0, content - len(part))))
             real.append(len(part))
             owner.append(number)
-    if total == 0:
-        raise ValueError(f"the tokenizer made no tokens of {len(docs)} documents")
-    if unk > unknown * total:
-        raise ValueError(f"{unk / total:.0%} of the tokens are {tokenizer.unk_token}: this tokenizer does not fit this text")
-    log.info(
-        "%d documents, %d tokens (%.1f %% unknown), %d windows of %d, %.1f %% of them padding",
-        len(docs), total, 100 * unk / total, len(rows), content, 100 * (1 - sum(real) / (len(rows) * content)),
-    )  # fmt: skip
+    total = sum(map(len, texts))
+    log.info("%d windows of %d, %.1f %% of them padding", len(rows), content, 100 * (1 - sum(real) / (len(rows) * content)))
     if first:
         left = total - sum(real)
         log.info("documents are truncated: %d of %d tokens (%.1f %%) were left out", left, total, 100 * left / total)
-    return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32))
+    return Windows(np.stack(rows), np.asarray(real, np.int32), np.asarray(owner, np.int32), tuple(d.where for d in docs))

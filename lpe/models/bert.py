@@ -96,6 +96,7 @@ def encode(
     *,
     dtype=jnp.float32,
     remat: str = "none",
+    frozen_layers: int = 0,
     key: Array | None = None,
 ) -> Array:
     """The last hidden state.
@@ -106,6 +107,7 @@ def encode(
       tok: the batch's Tokens.
       dtype: compute dtype; statistics, softmax and logits are float32 in any case.
       remat: what the backward pass recomputes: none, full, dots.
+      frozen_layers: the backward pass ends above so many of the lowest layers; nothing below has a gradient.
       key: dropout key; None for evaluation.
 
     Returns:
@@ -130,7 +132,16 @@ def encode(
     if REMAT[remat] is not None:
         step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
     xs = (params["layers"], own, jnp.arange(cfg.num_hidden_layers))
-    return jax.lax.scan(step, x_BTD, xs, unroll=min(UNROLL, cfg.num_hidden_layers))[0]
+    if frozen_layers:
+        lower, xs = (
+            jax.tree.map(lambda x, part=part: x[part], xs) for part in (slice(frozen_layers), slice(frozen_layers, None))
+        )
+        x_BTD = jax.lax.stop_gradient(_scan(step, x_BTD, lower))
+    return _scan(step, x_BTD, xs)
+
+
+def _scan(step: Callable, x_BTD: Array, xs) -> Array:
+    return jax.lax.scan(step, x_BTD, xs, unroll=max(1, min(UNROLL, len(xs[-1]))))[0]
 
 
 def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key) -> Array:
@@ -188,3 +199,12 @@ def classifier_specs(cfg: BertConfig) -> dict[str, Spec]:
 def classify(params: dict, x_BTD: Array, tok: Tokens) -> Array:
     """Class scores f32[B, C] from the pooled first token."""
     return layers.dense(params["classifier"], pool(params, x_BTD, tok)).astype(jnp.float32)
+
+
+def tagger_specs(cfg: BertConfig) -> dict[str, Spec]:
+    return under("tagger", layers.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
+
+
+def tag(params: dict, x_BTD: Array) -> Array:
+    """Tag scores f32[B, T, C] of every token."""
+    return layers.dense(params["tagger"], x_BTD).astype(jnp.float32)

@@ -23,12 +23,16 @@ from jax import Array
 from lpe.data import windows
 from lpe.data.windows import Layout, Packed, Windows
 from lpe.models import bert
-from lpe.registry import nearest
-from lpe.tasks.base import Task, View
+from lpe.tasks import base
+from lpe.tasks.base import UNUSED, Task, View
 
-UNUSED = -100
 DOCUMENTS = ("chunk", "truncate", "pack")
 EVAL_SEED = 20_210
+ABOUT = (
+    "Accuracy at the masked places of held-out text ± standard error (windows as the unit of sampling; ? with a single "
+    "window). All rows have the same windows and masks, truncated ones those of the first piece. An input is [CLS], text, "
+    "[SEP]."
+)
 
 
 def make(
@@ -54,14 +58,12 @@ def make(
     Raises:
       ValueError: a value outside its range.
     """
-    if isinstance(length, bool) or not isinstance(length, int) or length <= windows.SPECIALS:
-        raise ValueError(f"task.length={length!r}, allowed are whole numbers above {windows.SPECIALS}")
+    base.check_length(length)
     train_rate = mask_rate if train_mask_rate is None else train_mask_rate
     for name, rate in (("mask_rate", mask_rate), ("train_mask_rate", train_rate)):
         if not isinstance(rate, float) or not 0.0 < rate < 1.0:
             raise ValueError(f"task.{name}={rate!r}, allowed are 0 < {name} < 1; BERT's is 0.15")
-    if documents not in DOCUMENTS:
-        raise ValueError(f"task.documents={documents!r}{nearest(str(documents), list(DOCUMENTS))}")
+    base.check_choice("documents", documents, DOCUMENTS)
     pack = documents == "pack"
     lay = windows.layout(length, length if pack else cfg.max_position_embeddings - cfg.reserved_rows)
 
@@ -71,13 +73,7 @@ def make(
         return bert.mlm_logits(params, cfg, x_BMD)
 
     def loss(params: dict, batch: dict[str, Array], key: Array | None):
-        scores, labels = logits(params, batch, key), batch["labels"]
-        used = labels != UNUSED
-        each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.where(used, labels, 0))
-        count = jnp.maximum(used.sum(), 1)
-        total = jnp.where(used, each, 0.0).sum()
-        right = (used & (scores.argmax(-1) == labels)).sum()
-        return total / count, {"loss": (total, count), "accuracy": (right, count)}
+        return base.cross_entropy(logits(params, batch, key), batch["labels"])
 
     def predict(params: dict, batch: dict[str, Array]) -> dict[str, Array]:
         scores, labels = logits(params, batch, None), batch["labels"]
@@ -102,8 +98,10 @@ def make(
         return ds.random_map(lambda i, rng: read(i, rng)).batch(batch_size, batch_fn=join)
 
     return Task(
-        {}, ("mlm",), _views(lay, pack), prepare, dataset, loss, predict, score, partial(check, vocab_size=cfg.vocab_size)
-    )
+        {}, ("mlm",), (), (), _views(lay, pack), prepare, dataset, loss, predict, score,
+        partial(base.check_tokenizer, vocab_size=cfg.vocab_size, needs=("cls_token", "sep_token", "mask_token")),
+        ("accuracy",), "masked places", "windows", ABOUT,
+    )  # fmt: skip
 
 
 def _views(lay: Layout, pack: bool) -> dict[str, View]:
@@ -116,20 +114,6 @@ def _views(lay: Layout, pack: bool) -> dict[str, View]:
         "first": View(f"1 × {piece} (truncated)", piece),
         "shuffled": View(f"{lay.pieces} × {piece}, positions shuffled", piece),
     }
-
-
-def check(tokenizer, vocab_size: int) -> None:
-    """Raises ValueError when the tokenizer cannot frame or mask an input, or makes ids that the model has no row for."""
-    if tokenizer is None:
-        raise ValueError("the checkpoint brings no tokenizer; put its tokenizer files into the folder")
-    missing = [t for t in ("cls_token", "sep_token", "mask_token") if getattr(tokenizer, t) is None]
-    if missing:
-        raise ValueError(f"the tokenizer has no {', '.join(missing)}; MLM needs all three")
-    if (top := max(tokenizer.get_vocab().values())) >= vocab_size:
-        raise ValueError(
-            f"the tokenizer makes ids up to {top}, but the model has vocab_size={vocab_size}; use the model's own tokenizer, "
-            "or resize the model's embeddings first"
-        )
 
 
 def chosen(rate: float, size: int) -> int:
@@ -180,7 +164,7 @@ def example(cut: Windows, lay: Layout, view: str, rate: float, tokenizer, i: int
         "attention_mask": np.stack([r[1] for r in rows]),
         "places": places + 1,  # behind [CLS]
         "labels": labels,
-        "window": np.full(len(rows), i, np.int32),
+        "example": np.full(len(rows), i, np.int32),
     }
     if view == "shuffled":
         out["position_ids"] = np.stack([rng.permutation(lay.piece + windows.SPECIALS) for _ in rows]).astype(np.int32)
@@ -217,7 +201,7 @@ def packed_reader(cut: Packed, lay: Layout, view: str, rate: float, tokenizer) -
             fill = {"input_ids": (width, tokenizer.pad_token_id or 0), "segment_ids": (width, 0), "places": (slots, 0)}
             out = {k: _filled(v[None], 1, *fill.get(k, (slots, UNUSED))).astype(np.int32) for k, v in row.items()}
             out["attention_mask"] = (out["segment_ids"] > 0).astype(np.int32)
-        return {**out, "window": np.full(len(out["labels"]), i, np.int32)}
+        return {**out, "example": np.full(len(out["labels"]), i, np.int32)}
 
     return read
 
@@ -259,19 +243,15 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
         losses += float(out["loss"][used].sum())
         if not np.isfinite(losses):
             raise FloatingPointError(f"the loss of windows {batch['window'].tolist()} is not finite; the checkpoint is damaged")
-        for w, r, u in zip(batch["window"], out["right"] & used, used, strict=True):
+        for w, r, u in zip(batch["example"], out["right"] & used, used, strict=True):
             by_window[int(w)] = by_window.get(int(w), np.zeros(2)) + (r.sum(), u.sum())
-    n = count.sum()
-    accuracy = right.sum() / n
     per = np.stack(list(by_window.values()))
-    residual = per[:, 0] - accuracy * per[:, 1]
-    se = float(np.sqrt((residual**2).sum() * len(per) / (len(per) - 1)) / n) if len(per) > 1 else None
+    accuracy, se = base.ratio(per[:, 0], per[:, 1])
     return {
-        "accuracy": float(accuracy),
+        "accuracy": accuracy,
         "accuracy_se": se,
-        "loss": losses / float(n),
-        "places": int(n),
-        "windows": len(per),
-        "by_window": [[w, *map(int, c)] for w, c in sorted(by_window.items())],
+        "loss": losses / float(count.sum()),
+        "count": int(count.sum()),
+        "by_unit": [[w, *map(int, c)] for w, c in sorted(by_window.items())],
         "by_place": np.stack([right, count], 1).astype(int).tolist(),
     }

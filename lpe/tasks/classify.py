@@ -1,0 +1,177 @@
+"""Classification of documents (Devlin et al. 2018, §4.1), with the usual ways to read what is longer than the model.
+
+full       the first `length` tokens as one input: what an extended model reads
+truncate   the first n, n the trained rows
+head_tail  the first quarter of n and the last three quarters (Sun et al., arXiv 1905.05583, §5.3.1)
+chunks     as many inputs of n as fill `length`, encoded apart and pooled together
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from lpe.data import batching, reading, sources
+from lpe.models import bert, layers, pooling
+from lpe.tasks import base
+from lpe.tasks.base import UNUSED, Task, View
+
+log = logging.getLogger(__name__)
+ABOUT = (
+    "Accuracy ± standard error (documents as the unit of sampling; ? with a single one) and macro-F1, the mean F1 of all "
+    "classes, on held-out documents, the same ones in every row."
+)
+
+
+class Texts(NamedTuple):
+    """Tokenized documents: ids without special tokens, the number of the class, where each stands."""
+
+    ids: list[np.ndarray]
+    labels: list[int]
+    places: list[str]
+
+    def take(self, count: int) -> "Texts":
+        """`count` documents spread evenly; all of them if there are fewer."""
+        at = reading.spread(len(self.ids), count)
+        return Texts(*([x[i] for i in at] for x in self))
+
+    def where(self, i: int) -> str:
+        return self.places[i]
+
+
+def labels_of(docs: dict[str, list]) -> tuple[str, ...]:
+    """The classes of the data, sorted."""
+    return sources.labels(docs)
+
+
+def make(
+    cfg,
+    encode: Callable,
+    *,
+    length: int,
+    labels: Sequence[str] = (),
+    pool: str = "cls",
+    batches: str = "fixed",
+) -> Task:
+    """The classification task.
+
+    Args:
+      cfg: the model's config.
+      encode: (params, batch, *, key) -> ([B, T, D], Tokens).
+      length: tokens of an input of the view `full`, [CLS] and [SEP] included.
+      labels: the classes in order. Default: those of the training documents.
+      pool: cls, BERT's pooler over the first token, as stock classes have it; mean or max over the tokens.
+      batches: fixed, buckets or packed (lpe/data/batching.py).
+
+    Raises:
+      ValueError: a value outside its range.
+    """
+    base.check_length(length)
+    base.check_choice("pool", pool, pooling.POOLING)
+    base.check_choice("batches", batches, batching.WAYS)
+    n = min(length, cfg.max_position_embeddings - cfg.reserved_rows)
+    count = length // n
+    views = {
+        "full": View(f"first {length}", length),
+        "truncate": View(f"first {n}", n),
+        "head_tail": View(f"head + tail, {n}", n),
+        "chunks": View(f"{count} × {n}, pooled", n),
+    }
+    cfg = replace(cfg, num_labels=len(labels) or cfg.num_labels)
+    specs = bert.classifier_specs(cfg) | (bert.pooler_specs(cfg) if pool == "cls" else {})
+
+    def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
+        x_BTD, tok = pooling.encode(encode, params, batch, key)
+        x_BSD = pooling.pool(x_BTD, tok, batch["labels"].shape[1], pool)
+        if pool == "cls":
+            x_BSD = jnp.tanh(layers.dense(params["pooler"], x_BSD))
+        x_BSD = layers.dropout(x_BSD, cfg.hidden_dropout_prob, base.head_key(key))
+        return layers.dense(params["classifier"], x_BSD).astype(jnp.float32)
+
+    def loss(params: dict, batch: dict[str, Array], key: Array | None):
+        return base.cross_entropy(logits(params, batch, key), batch["labels"])
+
+    def predict(params: dict, batch: dict[str, Array]) -> dict[str, Array]:
+        scores = logits(params, batch, None)
+        each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.maximum(batch["labels"], 0))
+        return {"label": scores.argmax(-1), "loss": each}
+
+    def prepare(docs, tokenizer) -> Texts:
+        ids = reading.tokenize([d.text for d in docs], tokenizer)
+        empty = [d.where for d, x in zip(docs, ids, strict=True) if not len(x)]
+        if empty:
+            raise ValueError(f"the tokenizer makes no token of {', '.join(empty[:3])}; leave such documents out")
+        numbers = {name: i for i, name in enumerate(labels)}
+        unknown = [d for d in docs if d.label not in numbers]
+        if unknown:
+            raise ValueError(f"{unknown[0].where}: label {unknown[0].label!r} is none of task.labels={list(labels)}")
+        return Texts(ids, [numbers[d.label] for d in docs], [d.where for d in docs])
+
+    def dataset(texts: Texts, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
+        texts = texts if limit is None else texts.take(limit)
+        if view == "chunks" and batches != "fixed":
+            raise ValueError(
+                f"task.batches={batches!r} has no view 'chunks', whose inputs have one shape already; take 'fixed'"
+            )
+        cut = reading.READINGS.get(view)
+        inputs = [x if cut is None else cut(x, views[view].length) for x in texts.ids]
+
+        def read(i: int) -> batching.Item:
+            if view == "chunks":
+                tokens = reading.chunks(inputs[i], n, count, tokenizer)
+            else:
+                tokens = {"input_ids": reading.frame(inputs[i], tokenizer)}
+            return batching.Item(tokens, {"labels": texts.labels[i], "example": i})
+
+        return batching.dataset(
+            [n if view == "chunks" else len(x) + reading.SPECIALS for x in inputs], read, way=batches, batch_size=batch_size,
+            length=views[view].length, seed=seed if limit is None else None,
+            fill={"input_ids": tokenizer.pad_token_id or 0, "labels": UNUSED},
+        )  # fmt: skip
+
+    return Task(
+        specs, (), ("pooler", "classifier") if pool == "cls" else (), tuple(labels), views, prepare, dataset, loss, predict,
+        partial(score, labels=tuple(labels)), partial(base.check_tokenizer, vocab_size=cfg.vocab_size),
+        ("accuracy", "macro_f1"), "documents", "documents", ABOUT,
+    )  # fmt: skip
+
+
+def score(results: Iterable[tuple[dict, dict]], labels: tuple[str, ...]) -> dict:
+    """Accuracy, macro-F1 and per class: precision, recall, F1 and support.
+
+    A class that is neither predicted nor there has F1 0, as in scikit-learn with zero_division=0; macro-F1 is the mean over all
+    classes. by_unit: [[document, right, 1], …].
+    """
+    found: dict[int, tuple[int, int, float]] = {}
+    for batch, out in results:
+        used = batch["labels"] != UNUSED
+        for row in zip(
+            *(x[used].tolist() for x in (batch["example"], batch["labels"], out["label"], out["loss"])), strict=True
+        ):
+            found[row[0]] = row[1:]
+    base.check_finite([x[2] for x in found.values()], list(found))
+    table = np.zeros((len(labels), len(labels)), int)
+    for want, got, _ in found.values():
+        table[want, got] += 1
+    hit, support, predicted = np.diag(table), table.sum(axis=1), table.sum(axis=0)
+    precision, recall = hit / np.maximum(predicted, 1), hit / np.maximum(support, 1)
+    f1 = 2 * hit / np.maximum(support + predicted, 1)
+    n, accuracy = len(found), float(hit.sum() / len(found))
+    return {
+        "accuracy": accuracy,
+        "accuracy_se": float(np.sqrt(accuracy * (1 - accuracy) / (n - 1))) if n > 1 else None,
+        "macro_f1": float(f1.mean()),
+        "loss": float(np.mean([x[2] for x in found.values()])),
+        "count": n,
+        "by_unit": [[i, int(want == got), 1] for i, (want, got, _) in sorted(found.items())],
+        "per_class": [
+            [name, *(round(float(x[i]), 4) for x in (precision, recall, f1)), int(support[i])] for i, name in enumerate(labels)
+        ],
+        "confusion": table.tolist(),
+    }
