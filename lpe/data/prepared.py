@@ -1,7 +1,6 @@
 """Data sets that TFDS has prepared on disk as array_record; TensorFlow and the network are not needed."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from lpe.data.document import SPLIT, Document, Fields, from_row
@@ -45,11 +44,6 @@ def read(builder: Any, source: str, split: str, fields: Fields) -> list[Document
     """The documents of one split, in the order of the files. Raises ValueError by place, as document.from_row."""
     features = builder.info.features
     rows = builder.as_data_source(split=split, file_format="array_record")
-    names = {n: found for n, f in features.items() if (found := _names(f)) is not None}
+    names = {n: f.names for n, f in features.items() if hasattr(f, "names")}  # of classes, also of sequences of them
     plain = ({n: v for n, v in row.items() if n != SPLIT} for row in rows)
     return [from_row(row, f"{source}, {split}[{i}]", fields, names) for i, row in enumerate(plain)]
-
-
-def _names(feature: Any) -> Sequence[str] | None:
-    """Class names of a feature, or of the elements of a sequence."""
-    return getattr(getattr(feature, "feature", feature), "names", None)

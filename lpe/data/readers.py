@@ -42,8 +42,8 @@ def read(path: Path, fields: Fields) -> list[Document]:
 
 def _folder(path: Path) -> list[Document]:
     """Its .txt files. Folders called as splits are splits; below them, files all exactly one level deep have it as label."""
-    files = sorted(path.rglob("*.txt"))
-    others = [f for f in path.rglob("*") if f.is_file() and f.suffix != ".txt"]
+    every = sorted(f for f in path.rglob("*") if f.is_file())
+    files, others = [f for f in every if f.suffix == ".txt"], [f for f in every if f.suffix != ".txt"]
     if others:
         log.warning("%s: %d files are not .txt and were left out, as %s", path, len(others), others[0].name)
     places = [f.relative_to(path).parts[:-1] for f in files]
