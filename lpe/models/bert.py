@@ -12,7 +12,7 @@ from jax import Array
 
 from lpe.models import layers
 from lpe.models.layers import Mixer
-from lpe.params import Spec, normal, stacked, under, zeros
+from lpe.params import Spec, count, normal, stacked, under, zeros
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
@@ -64,7 +64,10 @@ REMAT: dict[str, Callable | None] = {
 }
 
 
-UNROLL = 4  # layers per step of the scan: 15 % faster than 1 on a CPU, and little to compile
+UNROLL = 4  # layers per step of the scan: 15 % faster than 1 on a CPU for narrow layers, and little to compile
+NARROW = (
+    2**20
+)  # parameters of a layer. Of wider ones, each step's weights are copied out of the stack, 4 layers' in fresh memory
 
 
 def specs(cfg: BertConfig, position: PositionMethod, mixer: Mixer) -> dict[str, Spec]:
@@ -130,7 +133,8 @@ def encode(
     if REMAT[remat] is not None:
         step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
     xs = (params["layers"], own, jnp.arange(cfg.num_hidden_layers))
-    return jax.lax.scan(step, x_BTD, xs, unroll=min(UNROLL, cfg.num_hidden_layers))[0]
+    narrow = count(params["layers"]) < NARROW * cfg.num_hidden_layers
+    return jax.lax.scan(step, x_BTD, xs, unroll=min(UNROLL, cfg.num_hidden_layers) if narrow else 1)[0]
 
 
 def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key) -> Array:
