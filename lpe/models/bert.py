@@ -12,7 +12,7 @@ from jax import Array
 
 from lpe.models import layers
 from lpe.models.layers import Mixer
-from lpe.params import Spec, normal, stacked, under, zeros
+from lpe.params import Spec, count, normal, stacked, under, zeros
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
@@ -64,7 +64,8 @@ REMAT: dict[str, Callable | None] = {
 }
 
 
-UNROLL = 4  # layers per step of the scan: 15 % faster than 1 on a CPU, and little to compile
+UNROLL = 4  # layers per step of the scan: 15 % faster than 1 on a CPU for narrow layers, and little to compile
+NARROW = 2**20  # parameters of a layer; the weights of a wider one are copied out of the stack, better one at a time
 
 
 def specs(cfg: BertConfig, position: PositionMethod, mixer: Mixer) -> dict[str, Spec]:
@@ -141,7 +142,9 @@ def encode(
 
 
 def _scan(step: Callable, x_BTD: Array, xs) -> Array:
-    return jax.lax.scan(step, x_BTD, xs, unroll=max(1, min(UNROLL, len(xs[-1]))))[0]
+    layers = len(xs[-1])
+    narrow = count(xs[0]) < NARROW * layers
+    return jax.lax.scan(step, x_BTD, xs, unroll=min(UNROLL, layers) if narrow else 1)[0]
 
 
 def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key) -> Array:

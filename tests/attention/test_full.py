@@ -1,5 +1,7 @@
 """The dense reference against a plain numpy transcription, and what it does where there is nothing to attend to."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from jax.test_util import check_grads
 
 from lpe import registry, tokens
 from lpe.attention import base, full
+from lpe.models import layers
 from lpe.models.bert import BertConfig
 from lpe.positions.base import Bound
 
@@ -101,6 +104,34 @@ def test_softmax_is_float32_in_bfloat16():
     assert got.dtype == jnp.bfloat16
     want = plain(*(np.asarray(x, np.float64) for x in (q, k, v)), np.ones((1, 5)), 0.5)
     np.testing.assert_allclose(np.asarray(got, np.float64), want, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_fast_path_equals_the_reference_in_value_and_gradient(dtype):
+    """With all hooks, dropout, padding, one key alone, and a row without keys."""
+    q, k, v = (x.astype(dtype) for x in qkv(shape=(4, 5, 2, 4)))
+    mask = np.concatenate([MASK, [[1, 0, 0, 0, 0]]])
+    bias = jax.random.normal(jax.random.key(5), (1, 2, 5, 5))
+    hooks = Bound(
+        lambda q, k, v, *_: (2 * q, k, v),
+        lambda q, *_: bias + q.astype(jnp.float32).sum(-1).transpose(0, 2, 1)[..., None],
+        lambda w, *_: jnp.einsum("bnts,sh->btnh", w, jnp.arange(20.0).reshape(5, 4).astype(w.dtype)),
+    )
+    pattern = registry.make("attention", {"name": "full"}, CFG)
+    drop = partial(layers.dropout, rate=0.3, key=jax.random.key(1))
+
+    def both(run):
+        def loss(q, k, v):
+            out = run({}, call(q, k, v, mask, position=hooks, dropout=drop))
+            return jnp.square(out.astype(jnp.float32)).sum(), out
+
+        grads, out = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(q, k, v)
+        assert all(x.dtype == dtype for x in (out, *grads))
+        return [np.asarray(x, np.float64) for x in (out, *grads)]
+
+    for got, want in zip(both(pattern.attend), both(pattern.reference), strict=True):
+        assert np.abs(want).max() > 0.1
+        np.testing.assert_allclose(got, want, atol=(1e-5 if dtype == jnp.float32 else 0.03) * np.abs(want).max())
 
 
 def test_an_unknown_pattern_is_refused_by_name():
