@@ -32,6 +32,7 @@ def get_config(argument: str | None = None):
         pool="mean",
         freeze="none",
         fold=0,
+        only="",  # beginnings of the arms to run, joined by +, "" for all
         debug=False,
     )
     config = common.get_config()
@@ -43,7 +44,8 @@ def get_config(argument: str | None = None):
     config.optim.update(learning_rate=arg.learning_rate, warmup_steps=max(1, steps // 10), freeze=arg.freeze)
     config.eval.update(every=steps, batch_size=20, examples=1000)
     config.task = {"name": "classify", "length": arg.length, "pool": arg.pool}
-    config.arms = tuple(arms(arg))
+    kept = tuple(arg.only.split("+"))
+    config.arms = tuple((name, over) for name, over in arms(arg) if name.startswith(kept))
     if arg.debug:
         config.data.documents = 60
         config.train.update(steps=2, batch_size=2)
