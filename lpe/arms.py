@@ -55,7 +55,7 @@ def check(config: dict) -> None:
                 f"{key}={view!r} reads inputs of {length} tokens, but position {config['position']} offers {limit}; "
                 "raise position.max_length or lower task.length"
             )
-    sharding.mesh(config["mesh"])
+    sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 
 
 def prepare(config: dict, examples: dict[tuple, tuple]) -> Arm:

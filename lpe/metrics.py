@@ -3,19 +3,26 @@
 import json
 from pathlib import Path
 
+from lpe import sharding, workdir
+
 
 class Log:
-    """The rows of one run, on disk and in memory. A row has "kind" ("train" or "eval") and "step"."""
+    """The rows of one run, on disk and in memory. A row has "kind" ("train" or "eval") and "step".
+
+    Of several processes the first one writes; each has the rows in memory.
+    """
 
     def __init__(self, path: Path, last_step: int):
         self.path = path
         self.rows = [r for r in read(path) if r["step"] <= last_step]
-        path.write_text("".join(json.dumps(r) + "\n" for r in self.rows), encoding="utf-8")
+        if sharding.leads():
+            workdir.write(path, "".join(json.dumps(r) + "\n" for r in self.rows))
 
     def add(self, row: dict) -> None:
         self.rows.append(row)
-        with self.path.open("a", encoding="utf-8") as f:
-            f.write(json.dumps(row) + "\n")
+        if sharding.leads():
+            with self.path.open("a", encoding="utf-8") as f:
+                f.write(json.dumps(row) + "\n")
 
     def evaluated(self, step: int) -> bool:
         return any(r["kind"] == "eval" and r["step"] == step for r in self.rows)

@@ -41,10 +41,11 @@ def run(config: dict, folder: Path | None = None) -> Path:
     folder = workdir.open(config, folder)
     notice.info("run      %s", folder)
     examples: dict[tuple, tuple] = {}
-    with workdir.lock(folder):
+    with workdir.lock(folder), workdir.full_disk(folder):
         for number, (name, arm) in enumerate(todo, 1):
             loop(arms.prepare(arm, examples), folder / workdir.slug(name), f"[{number}/{len(todo)}] {name}")
-        report.write(folder, [(name, folder / workdir.slug(name)) for name, _ in todo])
+        if sharding.leads():
+            report.write(folder, [(name, folder / workdir.slug(name)) for name, _ in todo])
     return folder
 
 
@@ -63,10 +64,14 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     predict = jax.jit(arm.task.predict)
     stream = iter(arm.batches[step:].to_iter_dataset())
     steps_here, last_save, pending = 0, time.monotonic(), []
-    with tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True) as bar, Stop() as stop:
+    hidden = not sharding.leads()
+    bar = tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True, disable=hidden)
+    with saved, bar, Stop() as stop:
         while True:
             due = (step % every == 0 or step == steps) and not log.evaluated(step)
-            save = step == steps or stop.requested or time.monotonic() - last_save > pause
+            ask, late = stop.requested, time.monotonic() - last_save > pause
+            ask, late = sharding.agreed(ask, late, now=step % config["train"]["log_every"] == 0)
+            save = step == steps or ask or late
             if pending and (due or save or step % config["train"]["log_every"] == 0):
                 _record(pending, timer, log, bar, counted=steps_here > 1)
                 pending = []
@@ -78,7 +83,7 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
             if save:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})
                 last_save = time.monotonic()
-            if step == steps or stop.requested:
+            if step == steps or ask:
                 break
             batch = next(stream)
             timer.start()
@@ -88,14 +93,14 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
             if steps_here == 1:  # compilation: not training time
                 _record(pending, timer, log, bar, counted=False)
                 pending = []
-    saved.close()
     if step < steps:
         notice.warning("stopped and saved at step %d of %d; the same command resumes there", step, steps)
         raise SystemExit(0)
     if config["save"]["dtype"] != "no" and not (folder / "model").exists():
-        params = jax.device_get(state["params"])
+        params = sharding.whole(state["params"])
         tuned = model.Model({k: params[k] for k in arm.model.params}, arm.model.recipe, arm.model.companions)
-        tuned.save_pretrained(folder / "model", dtype=config["save"]["dtype"])
+        if sharding.leads():
+            tuned.save_pretrained(folder / "model", dtype=config["save"]["dtype"])
 
 
 def _step(task: Task, tx: optax.GradientTransformation, state: dict, batch: dict, step: jax.Array) -> tuple[dict, dict]:
@@ -124,6 +129,6 @@ def _record(pending: list, timer: Timer, log: Log, bar: tqdm, *, counted: bool) 
 def _predict(predict, params: dict, mesh: jax.sharding.Mesh, batch: dict) -> dict:
     """Outputs for a batch of any size: rows are repeated up to a whole number per device, and their outputs dropped."""
     rows = len(next(iter(batch.values())))
-    short = -rows % mesh.shape["data"]
+    short = -rows % sharding.parts(mesh)
     whole = {k: np.concatenate([v, np.repeat(v[-1:], short, axis=0)]) for k, v in batch.items()}
-    return jax.tree.map(lambda x: x[:rows], jax.device_get(predict(params, sharding.put(whole, sharding.batch(mesh)))))
+    return jax.tree.map(lambda x: x[:rows], sharding.whole(predict(params, sharding.put(whole, sharding.batch(mesh)))))

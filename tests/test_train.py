@@ -71,7 +71,7 @@ def test_a_stopped_run_resumes_bit_for_bit(whole, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 def test_asked_to_stop_it_saves_and_the_same_run_resumes(whole, tmp_path, monkeypatch, number):
-    """The signal arrives while step 2 is recorded; the run saves there, ends with 0, and resumes to the same weights."""
+    """The signal arrives while step 2 is recorded; the run saves after the next one, ends with 0, and resumes bit for bit."""
     real = train._record
 
     def ask(pending, *args, **kwargs):
@@ -84,7 +84,8 @@ def test_asked_to_stop_it_saves_and_the_same_run_resumes(whole, tmp_path, monkey
         train.run(config(), tmp_path / "run")
     assert stopped.value.code == 0
     monkeypatch.undo()
-    assert max(r["step"] for r in rows(tmp_path / "run")) == 2
+    assert max(r["step"] for r in rows(tmp_path / "run")) == 3
+    assert [p.name for p in (tmp_path / "run/hier/checkpoints").iterdir()] == ["3"]
     train.run(config(), tmp_path / "run")
     for name, want in weights(whole).items():
         np.testing.assert_array_equal(weights(tmp_path / "run")[name], want, err_msg=name)
