@@ -89,11 +89,13 @@ def test_the_last_step_comes_back_and_earlier_ones_go(folder):
 def test_a_damaged_step_is_moved_aside_and_the_one_before_it_taken(folder, caplog, damage):
     damage(folder / "3")
     left = sorted(p.relative_to(folder / "3") for p in (folder / "3").rglob("*"))
-    assert restored(folder) == 2
+    with RunState(folder, 2) as saved:
+        got = saved.restore(state(0))
+        assert got and got[1]["step"] == 2
+        jax.tree.map(np.testing.assert_array_equal, got[0], state(2))
+        saved.save(3, state(3), {"step": 3, "seconds": 0.5})
     assert "step 3 cannot be read (" in caplog.text and f"moved to {folder}/3.damaged, going on from step 2" in caplog.text
     assert sorted(p.relative_to(folder / "3.damaged") for p in (folder / "3.damaged").rglob("*")) == left
-    with RunState(folder, 2) as saved:
-        saved.save(3, state(3), {"step": 3, "seconds": 0.5})
     assert restored(folder) == 3
     cut(folder / "3")
     assert restored(folder) == 2
