@@ -36,7 +36,9 @@ class Arm(NamedTuple):
 
     def save(self, params: dict, folder: Path) -> None:
         """Writes the trained model as a Hugging Face folder; a head that no stock class has goes beside it, with its labels."""
-        host = jax.device_get(params)
+        host = sharding.whole(params)
+        if not sharding.leads():
+            return
         if extra := flatten({k: v for k, v in host.items() if k not in self.model.params}):
             save_file({k: np.asarray(v) for k, v in extra.items()}, folder.parent / "head.safetensors")
             about = {"task": self.config["task"], "labels": self.task.labels}
@@ -80,7 +82,7 @@ def check(config: dict) -> None:
         t = config["train"]
         raise ValueError(f"train.accumulate={t['accumulate']} does not divide train.batch_size={t['batch_size']}")
     Best.check(config["eval"], task)
-    sharding.mesh(config["mesh"])
+    sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 
 
 def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:

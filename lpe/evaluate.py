@@ -1,5 +1,6 @@
 """Scores of a model on the held-out data, view by view; in training and on what an earlier run left."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,9 +9,8 @@ import jax
 import numpy as np
 
 from lpe import arms, report, sharding, workdir
-from lpe.best import Best
 from lpe.checkpoint.run_state import RunState
-from lpe.metrics import Log, read
+from lpe.metrics import Log
 
 notice = logging.getLogger(__name__)
 
@@ -30,9 +30,9 @@ def rows(arm: arms.Arm, predict: Callable, params: dict, step: int) -> Iterator[
 def outputs(predict: Callable, params: dict, mesh: jax.sharding.Mesh, batch: dict) -> dict:
     """Outputs for a batch of any size: rows are repeated up to a whole number per device, and their outputs dropped."""
     rows = len(next(iter(batch.values())))
-    short = -rows % mesh.shape["data"]
+    short = -rows % sharding.parts(mesh)
     whole = {k: np.concatenate([v, np.repeat(v[-1:], short, axis=0)]) for k, v in batch.items()}
-    return jax.tree.map(lambda x: x[:rows], jax.device_get(predict(params, sharding.put(whole, sharding.batch(mesh)))))
+    return jax.tree.map(lambda x: x[:rows], sharding.whole(predict(params, sharding.put(whole, sharding.batch(mesh)))))
 
 
 def run(config: dict, folder: Path) -> Path:
@@ -46,30 +46,35 @@ def run(config: dict, folder: Path) -> Path:
     Raises:
       ValueError, FileNotFoundError: no run of this config there, or an arm without a saved state.
     """
-    workdir.same(config, folder, free=("mode", "eval", "data"))
+    workdir.same(config, folder, {**workdir.FREE, "eval": True, "data": True})
     cache: dict = {}
     done = []
     for name, over in arms.named(config):
         source = folder / workdir.slug(name)
         arm = arms.prepare(over, cache)
-        step, params = _result(arm, source)
+        step, params = result(arm, source)
         target = folder / "eval" / source.name
         target.mkdir(parents=True, exist_ok=True)
-        log = Log(target / "metrics.jsonl", -1)
-        for row in rows(arm, jax.jit(arm.task.predict), params, step):
-            log.add(row)
+        with Log(target / "metrics.jsonl", -1) as log:
+            for row in rows(arm, jax.jit(arm.task.predict), params, step):
+                log.add(row)
         done.append((name, target, arm.task))
     report.write(folder / "eval", done)
     return folder / "eval"
 
 
-def _result(arm: arms.Arm, source: Path) -> tuple[int, dict]:
-    """The parameters that the run gives back: those of the best evaluation where it keeps it, else the last."""
-    best = Best(arm.config["eval"], read(source / "metrics.jsonl"))
-    if best.step is not None:
-        got = RunState(source / "best", 1).restore({"params": arm.state["params"]})
+def result(arm: arms.Arm, source: Path) -> tuple[int, dict]:
+    """The step and the parameters that a run gives back: those of the best evaluation where it keeps it, else the last.
+
+    Raises:
+      FileNotFoundError: nothing was saved in `source`, the arm's folder.
+    """
+    if arm.config["eval"]["best"]:
+        kept, like = source / "best", {"params": arm.state["params"]}
     else:
-        got = RunState(source / "checkpoints", 1).restore(arm.state) if (source / "checkpoints").is_dir() else None
+        kept, like = source / "checkpoints", arm.state
+    with RunState(kept, 2) if kept.is_dir() else contextlib.nullcontext() as state:
+        got = state.restore(like) if state else None
     if got is None:
         raise FileNotFoundError(f"{source} holds no saved state; train first: the same command without --config.mode=eval")
     return got[1]["step"], got[0].get("ema", got[0]["params"])

@@ -12,10 +12,14 @@ from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from lpe import report, settings, train
+from lpe import report, settings, sharding, train
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "The config: configs/hier.py or configs/hier.py:length=2048.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; an earlier run of the same config there is resumed.")
+MULTIHOST = flags.DEFINE_bool("multihost", False, "One of several hosts: start the same command on each. TPU VMs need no more.")
+COORDINATOR = flags.DEFINE_string("coordinator_address", None, "With --multihost elsewhere: host:port of process 0.")
+PROCESSES = flags.DEFINE_integer("num_processes", None, "With --multihost elsewhere: how many processes there are.")
+PROCESS = flags.DEFINE_integer("process_id", None, "With --multihost elsewhere: the number of this one, from 0.")
 
 
 def parse(argv: list[str]) -> list[str]:
@@ -31,13 +35,38 @@ def parse(argv: list[str]) -> list[str]:
 
 def setup() -> None:
     """Quiet libraries, lpe's own log on the terminal, and compilations kept between runs."""
-    absl_logging.set_verbosity(absl_logging.WARNING)  # Orbax reports every step of a save through it
+    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports every step of a save through it, and errors that it raises
     logging.getLogger("orbax").setLevel(logging.ERROR)
+    sys.unraisablehook = silence
     logging.getLogger("lpe").setLevel(logging.INFO)
     logging.getLogger("lpe").addHandler(logging.StreamHandler())
     logging.getLogger("lpe").propagate = False
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/lpe/xla"))
     jax.config.update("jax_compilation_cache_dir", cache)
+
+
+def join() -> None:
+    """Makes this process one of several, before JAX looks for its devices."""
+    others = (COORDINATOR.value, PROCESSES.value, PROCESS.value)
+    if not MULTIHOST.value:
+        if others != (None, None, None):
+            sys.exit("lpe: --coordinator_address, --num_processes and --process_id belong to --multihost; add that flag")
+        return
+    try:
+        jax.distributed.initialize(*others)
+    except (ValueError, RuntimeError) as e:
+        sys.exit(
+            f"lpe: --multihost: {str(e).strip().splitlines()[0]}; a TPU VM needs no other flag, elsewhere give "
+            "--coordinator_address=HOST:PORT --num_processes=N --process_id=I"
+        )
+    if not sharding.leads():
+        logging.getLogger("lpe").setLevel(logging.WARNING)  # the first process speaks for all
+
+
+def silence(what: "sys.UnraisableHookArgs") -> None:
+    """Leaves out what Orbax's threads print after an array that they could not read or write; the error itself is raised."""
+    if str(what.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(what)
 
 
 @contextlib.contextmanager
@@ -57,9 +86,11 @@ def main(argv: list[str]) -> None:
     setup()
     if CONFIG.value is None:
         sys.exit("lpe: give a config, as in python -m lpe.main --config=configs/hier.py")
+    join()
     with errors():
         folder = train.run(CONFIG.value.to_dict(), Path(WORKDIR.value) if WORKDIR.value else None)
-    print(report.text(folder))
+    if sharding.leads():
+        print(report.text(folder))
 
 
 if __name__ == "__main__":

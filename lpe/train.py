@@ -1,5 +1,6 @@
 """The one training loop: resume, then evaluate, save, draw a batch, step. Arms of a config run side by side into one report."""
 
+import contextlib
 import logging
 import math
 import time
@@ -41,13 +42,14 @@ def run(config: dict, folder: Path | None = None) -> Path:
     folder = workdir.open(config, folder)
     notice.info("run      %s", folder)
     cache: dict = {}
-    with workdir.lock(folder):
+    with workdir.lock(folder), workdir.full_disk(folder):
         done = []
         for number, (name, over) in enumerate(todo, 1):
             arm, target = arms.prepare(over, cache), folder / workdir.slug(name)
             loop(arm, target, f"[{number}/{len(todo)}] {name}")
             done.append((name, target, arm.task))
-        report.write(folder, done)
+        if sharding.leads():
+            report.write(folder, done)
     return folder
 
 
@@ -56,43 +58,46 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     config, state = arm.config, arm.state
     steps, every, pause = config["train"]["steps"], config["eval"]["every"], 60 * config["save"]["every_minutes"]
     folder.mkdir(parents=True, exist_ok=True)
-    saved, kept = RunState(folder / "checkpoints", config["save"]["keep"]), RunState(folder / "best", 2)
+    saved = RunState(folder / "checkpoints", config["save"]["keep"])
+    kept = RunState(folder / "best", 2) if config["eval"]["best"] else None
     step, timer = 0, Timer()
     if (restored := saved.restore(state)) is not None:
         state, (step, timer.seconds) = restored[0], (restored[1]["step"], restored[1]["seconds"])
         notice.info("%s: resumed at step %d", title, step)
     log = Log(folder / "metrics.jsonl", -1 if restored is None else step, tensorboard=config["tensorboard"])
     best = Best(config["eval"], log.rows)
-    kept.cut(best.step)
+    if kept is not None:
+        kept.cut(best.step)
     train_step, predict = jax.jit(arm.step, donate_argnums=0), jax.jit(arm.task.predict)
     stream = iter(arm.batches[step:].to_iter_dataset())
     last_save, pending, compiled = time.monotonic(), [], False
-    with tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True) as bar, Stop() as stop:
+    bar = tqdm(total=steps, initial=step, desc=title, unit="step", dynamic_ncols=True, disable=not sharding.leads())
+    with saved, kept or contextlib.nullcontext(), log, bar, Stop() as stop:
         while True:
             last = step == steps or best.exhausted
             due = (step % every == 0 or last) and not log.evaluated(step)
-            save = last or stop.requested or time.monotonic() - last_save > pause
-            if pending and (due or save or step % config["train"]["log_every"] == 0 or not compiled):
+            ask, late = stop.requested, time.monotonic() - last_save > pause
+            ask, late = sharding.agreed(ask, late, now=step % config["train"]["log_every"] == 0)
+            if pending and (due or last or ask or late or step % config["train"]["log_every"] == 0 or not compiled):
                 _record(pending, timer, log, bar, arm, counted=compiled)
                 pending, compiled = [], True
             if due:
                 judged = state.get("ema", state["params"])
                 for row in evaluate.rows(arm, predict, judged, step):
                     log.add(row)
-                    if best.update(row):
+                    if best.update(row) and kept is not None:
                         kept.save(step, {"params": judged}, {"step": step})
-                last, save = last or best.exhausted, save or best.exhausted
-            if save:
+                last = last or best.exhausted
+            if last or ask or late:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})
                 last_save = time.monotonic()
-            if last or stop.requested:
+            if last or ask:
                 break
             timer.start()
             batch = timer.waiting(stream.__next__)
             state, metrics = train_step(state, sharding.put(batch, sharding.batch(arm.mesh)), np.int32(step))
             step += 1
             pending.append((step, metrics, batch))
-    saved.close()
     if not last:
         notice.warning("stopped and saved at step %d of %d; the same command resumes there", step, steps)
         raise SystemExit(0)
@@ -101,10 +106,8 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     if config["save"]["dtype"] != "no" and not (folder / "model").exists():
         params = state.get("ema", state["params"])
         if best.step is not None:
-            found = kept.restore({"params": params}, best.step)
-            params = found[0]["params"] if found else params
+            params = evaluate.result(arm, folder)[1]
         arm.save(params, folder / "model")
-    kept.close()
 
 
 def _record(pending: list, timer: Timer, log: Log, bar: tqdm, arm: arms.Arm, *, counted: bool) -> None:
@@ -118,7 +121,7 @@ def _record(pending: list, timer: Timer, log: Log, bar: tqdm, arm: arms.Arm, *, 
                 examples = [int(i) for i in np.unique(batch["example"]) if i >= 0]
                 raise FloatingPointError(
                     f"step {step}: the {name} is {value} in a batch of examples {examples[:8]} ({arm.where(examples[0])}, …); "
-                    "nothing of it was saved. Lower optim.learning_rate or optim.clip_norm, or look at these examples"
+                    f"the last good state is kept in {log.path.parent}. Lower optim.learning_rate, or look at these examples"
                 )
     mean = {n: float(sum(m[n][0] for _, m, _ in values) / max(1, sum(m[n][1] for _, m, _ in values))) for n in values[0][1]}
     tokens = sum(int(batch["attention_mask"].sum()) for *_, batch in values)

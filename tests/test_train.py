@@ -2,17 +2,21 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from configs import hier
 from lpe import metrics, report, sharding, timer, train
+from lpe.params import Spec, normal
 
 ROOT = Path(__file__).parent.parent
 
@@ -69,7 +73,7 @@ def test_a_stopped_run_resumes_bit_for_bit(whole, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 def test_asked_to_stop_it_saves_and_the_same_run_resumes(whole, tmp_path, monkeypatch, number):
-    """The signal arrives while step 2 is recorded; the run saves there, ends with 0, and resumes to the same weights."""
+    """The signal arrives while step 2 is recorded; the run saves after the next one, ends with 0, and resumes bit for bit."""
     real = train._record
 
     def ask(pending, *args, **kwargs):
@@ -82,7 +86,8 @@ def test_asked_to_stop_it_saves_and_the_same_run_resumes(whole, tmp_path, monkey
         train.run(config(), tmp_path / "run")
     assert stopped.value.code == 0
     monkeypatch.undo()
-    assert max(r["step"] for r in rows(tmp_path / "run")) == 2
+    assert max(r["step"] for r in rows(tmp_path / "run")) == 3
+    assert [p.name for p in (tmp_path / "run/hier/checkpoints").iterdir()] == ["3"]
     train.run(config(), tmp_path / "run")
     for name, want in weights(whole).items():
         np.testing.assert_array_equal(weights(tmp_path / "run")[name], want, err_msg=name)
@@ -140,37 +145,69 @@ def test_bfloat16_trains(tmp_path):
     assert all(w.dtype == np.float32 for w in weights(folder).values())
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("rules", [{}, {"mlp": "data", "vocab": "data"}], ids=["data-parallel", "sharded"])
-def test_eight_devices_give_the_curve_of_one(whole, tmp_path, rules):
-    c = config()
-    c["train"]["batch_size"] = 2
-    c["sharding_rules"] = rules
-    c["task"]["length"] = 384
-    c["train"]["view"] = "full"
-    (tmp_path / "config.json").write_text(json.dumps(c))
+def on(devices: int, folder: Path, mesh: dict, rules: dict) -> list[tuple[int, float]]:
+    """The losses of a run, begun or resumed in `folder` by a process with so many devices."""
+    c = config(steps=5, batch_size=8, view="full")
+    c["task"]["length"] = 128
+    c["eval"] |= {"every": 5, "views": ("full",)}
+    c["save"] |= {"every_minutes": 1e-9, "keep": 9}
+    c |= {"mesh": mesh, "sharding_rules": rules}
     code = (
         "import json, sys, jax; from pathlib import Path; from lpe import train\n"
-        "c = json.loads(Path(sys.argv[1]).read_text()); c['train']['batch_size'] = 8\n"
-        "assert len(jax.devices()) == int(sys.argv[3]); train.run(c, Path(sys.argv[2]))\n"
+        "assert len(jax.devices()) == int(sys.argv[3]); train.run(json.loads(sys.argv[1]), Path(sys.argv[2]))\n"
     )
-    curves = []
-    for devices in (1, 8):
-        env = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-        out = tmp_path / f"on{devices}"
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "config.json"), str(out), str(devices)],
-            check=True, cwd=ROOT, env=env, capture_output=True,
-        )  # fmt: skip
-        curves.append([(r["step"], r["loss"]) for r in rows(out)])
-    assert len(curves[0]) > 4
-    np.testing.assert_allclose(curves[1], curves[0], rtol=2e-5)
+    env = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, json.dumps(c), str(folder), str(devices)],
+        cwd=ROOT, env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [(r["step"], r["loss"]) for r in rows(folder)]
+
+
+def rewound(folder: Path, to: Path, step: int) -> Path:
+    """A copy of a finished run as it stood at `step`."""
+    shutil.copytree(folder, to, ignore=lambda _, names: [n for n in names if n == "model" or n.isdigit() and int(n) > step])
+    return to
+
+
+@pytest.mark.heavy
+def test_eight_devices_give_the_curve_of_one_and_take_over_from_it_and_back(tmp_path):
+    """Data-parallel; and one run that begins on one device, goes on over data × fsdp, and ends on one."""
+    fsdp = {"data": 2, "fsdp": 4}, {"embed": "fsdp"}
+    want = on(1, tmp_path / "one", {"data": -1}, {})
+    assert len(want) > 5
+    np.testing.assert_allclose(on(8, tmp_path / "eight", {"data": -1}, {}), want, rtol=2e-5)
+    there = on(8, rewound(tmp_path / "one", tmp_path / "there", 1), *fsdp)
+    np.testing.assert_allclose(there, want, rtol=2e-5)
+    saved = json.loads((tmp_path / "there/hier/checkpoints/4/state/_sharding").read_text())
+    assert sum("fsdp" in json.loads(x)["partition_spec"] for x in saved.values()) > 20, saved
+    back = on(1, rewound(tmp_path / "there", tmp_path / "back", 3), {"data": -1}, {})
+    np.testing.assert_allclose(back, want, rtol=2e-5)
+    versions = json.loads((tmp_path / "back/versions.json").read_text())
+    assert [v["devices"][0] for v in (versions, *versions["resumed_with"])] == ["1", "8", "1"]
 
 
 def test_a_mesh_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"does not fit \d+ devices"):
         sharding.mesh({"data": 3, "model": 5})
     assert sharding.mesh({"data": -1}).shape["data"] == len(jax.devices())
+
+
+def test_rules_that_do_not_fit_are_refused_with_what_is_allowed():
+    from jax.sharding import AbstractMesh
+
+    mesh: Any = AbstractMesh((2, 4), ("data", "fsdp"))
+    specs = {"a/kernel": Spec((8, 6), ("embed", "mlp"), normal(1.0))}
+    assert sharding.params(mesh, specs, {"embed": "fsdp"})["a"]["kernel"].spec == PartitionSpec("fsdp", None)
+    assert sharding.rows(mesh) == ("data", "fsdp") and sharding.parts(mesh) == 8
+    for rules, said in (
+        ({"embed": "model"}, r"'embed' → 'model', allowed are embed, mlp → data, fsdp"),
+        ({"vocab": "fsdp"}, r"'vocab' → 'fsdp', allowed are embed, mlp"),
+        ({"mlp": "fsdp"}, r"a/kernel \(8, 6\) .* does not divide over 'fsdp'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            sharding.params(mesh, specs, rules)
 
 
 def test_the_timer_counts_laps_only():
