@@ -68,7 +68,7 @@ def saved(folder: Path) -> list[int]:
 
 
 def rows(folder: Path) -> list[dict]:
-    timing = ("seconds", "tokens_per_s")
+    timing = ("seconds", "tokens_per_s", "input_wait")
     return [{k: v for k, v in r.items() if k not in timing} for r in metrics.read(folder / "run/metrics.jsonl")]
 
 

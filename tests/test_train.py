@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
 from configs import hier
-from lpe import metrics, report, sharding, timer, train
+from lpe import arms, evaluate, metrics, report, sharding, step, timer, train
+from lpe.checkpoint import run_state
 from lpe.params import Spec, normal
 
 ROOT = Path(__file__).parent.parent
@@ -36,7 +38,7 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
 
 
 def rows(folder: Path) -> list[dict]:
-    timing = ("seconds", "tokens_per_s")
+    timing = ("seconds", "tokens_per_s", "input_wait")
     return [{k: v for k, v in r.items() if k not in timing} for r in metrics.read(folder / "hier/metrics.jsonl")]
 
 
@@ -118,11 +120,104 @@ def test_what_a_run_leaves_behind(whole):
     assert f"{100 * last['accuracy']:.1f} ± {100 * last['accuracy_se']:.1f} %" in table
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_batch(tmp_path):
     c = config()
     c["optim"] |= {"learning_rate": 1e30, "warmup_steps": 0, "clip_norm": 1e30}
-    with pytest.raises(FloatingPointError, match=r"the loss is nan in step [234]; lower optim.learning_rate"):
+    with pytest.raises(
+        FloatingPointError, match=r"step [234]: the loss is nan in a batch of examples \[\d+, \d+\] \(.*line \d+"
+    ):
         train.run(c, tmp_path / "run")
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_and_the_last_good_state_stays(tmp_path, monkeypatch):
+    c = config()
+    c["save"]["every_minutes"] = 1e-9
+    real = step.make
+
+    def make(*args, **kwargs):
+        inner = real(*args, **kwargs)
+
+        def broken(state, batch, number):
+            state, metrics = inner(state, batch, number)
+            return state, {**metrics, "grad_norm": (jnp.where(number == 2, jnp.inf, metrics["grad_norm"][0]), 1)}
+
+        return broken
+
+    monkeypatch.setattr(step, "make", make)
+    with pytest.raises(FloatingPointError, match="step 3: the grad_norm is inf in a batch of examples"):
+        train.run(c, tmp_path / "run")
+    monkeypatch.undo()
+    assert max(int(p.name) for p in (tmp_path / "run/hier/checkpoints").iterdir()) == 2
+    train.run(c, tmp_path / "run")
+    assert max(r["step"] for r in rows(tmp_path / "run")) == 4
+
+
+def test_the_best_evaluation_is_kept_and_training_ends_early(tmp_path, mini):
+    """A rate that destroys the model: the best evaluation is that before training, and two worse ones end the run."""
+    c = config(steps=9)
+    c["optim"] |= {"learning_rate": 0.5, "warmup_steps": 0}
+    c["eval"] |= {"every": 1, "views": ["pieces"], "best": "pieces/accuracy", "patience": 2}
+    folder = train.run(c, tmp_path / "run")
+    evals = [r for r in rows(folder) if r["kind"] == "eval"]
+    assert [r["step"] for r in evals] == [0, 1, 2] and evals[0]["accuracy"] > evals[1]["accuracy"]
+    extended = mini.extend(max_length=384, position={"name": "hierarchical"})
+    assert all(np.array_equal(x, y) for x, y in zip(stock(extended, tmp_path / "mini"), weights(folder).values(), strict=True))
+    before = (folder / "hier/metrics.jsonl").read_text()
+    train.run(c, folder)
+    assert (folder / "hier/metrics.jsonl").read_text() == before, "a run that ended early is not trained again"
+    c["mode"] = "eval"
+    out = evaluate.run(c, folder)
+    (row,) = metrics.read(out / "hier/metrics.jsonl")
+    assert row["step"] == 0 and row["accuracy"] == evals[0]["accuracy"]
+
+
+def stock(model, folder: Path) -> list[np.ndarray]:
+    from safetensors.numpy import load_file
+
+    model.save_pretrained(folder)
+    return list(load_file(folder / "model.safetensors").values())
+
+
+def test_a_moving_average_in_parts_with_tensorboard(tmp_path):
+    """The model that is saved and judged is the average; event files hold the curve."""
+    c = config(steps=3, accumulate=2, log_every=1)
+    c |= {"tensorboard": True}
+    c["optim"]["ema"] = 0.9
+    folder = train.run(c, tmp_path / "run")
+    arm = arms.prepare(next(x for _, x in arms.named(c)), {})
+    step_, average = evaluate.result(arm, folder / "hier")
+    np.testing.assert_array_equal(weights(folder)["cls.predictions.bias"], average["mlm_head"]["bias"])
+    assert step_ == 3
+    with run_state.RunState(folder / "hier/checkpoints", 1) as saved:
+        last = saved.restore(arm.state)[0]
+    assert not np.array_equal(last["params"]["mlm_head"]["bias"], last["ema"]["mlm_head"]["bias"])
+    events = b"".join(p.read_bytes() for p in (folder / "hier/tensorboard").iterdir())
+    assert all(name in events for name in (b"train/loss", b"train/grad_norm", b"eval/full/accuracy"))
+
+
+def test_only_evaluating_an_earlier_run(whole, tmp_path):
+    c = config()
+    c["mode"] = "eval"
+    c["eval"] |= {"examples": 3, "views": ["full", "first"]}
+    out = train.run(c, whole)
+    found = metrics.read(out / "hier/metrics.jsonl")
+    assert [(r["view"], r["step"], len(r["by_unit"])) for r in found] == [("full", 4, 3), ("first", 4, 3)]
+    assert "1 × 128 (truncated)" in report.text(out)
+    last = [r for r in rows(whole) if r["kind"] == "eval" and r["view"] == "full"][-1]
+    c["eval"] |= config()["eval"]
+    train.run(c, whole)
+    (row,) = [r for r in metrics.read(out / "hier/metrics.jsonl") if r["view"] == "full"]
+    assert row["by_unit"] == last["by_unit"]
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        train.run(c, tmp_path / "nothing")
+    with pytest.raises(ValueError, match="a run of another config"):
+        train.run({**c, "position": {"name": "learned"}, "task": {**c["task"], "length": 128}}, whole)
+
+
+def test_input_is_waited_for_and_logged(whole):
+    timed = [r for r in metrics.read(whole / "hier/metrics.jsonl") if "tokens_per_s" in r]
+    assert timed and all(0 <= r["input_wait"] < 1 for r in timed)
+    assert "of it waiting for input" in (whole / "report.md").read_text()
 
 
 def test_a_wrong_checkpoint_is_refused_with_the_ways_out(tmp_path, mini):
