@@ -46,8 +46,8 @@ def get_config(argument: str | None = None):
     config.task = {"name": "classify", "length": arg.length, "pool": arg.pool}
     kept = tuple(arg.only.split("+"))
     config.arms = tuple((name, over) for name, over in arms(arg) if name.startswith(kept))
-    if arg.debug:
-        config.data.documents = 60
+    if arg.debug:  # on the embedded speeches
+        config.data.update(source="sotu", label="party", documents=20, folds=10, fold=-1)
         config.train.update(steps=2, batch_size=2)
         config.eval.update(every=1, batch_size=2, examples=4)
     return config
