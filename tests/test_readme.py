@@ -1,6 +1,7 @@
 """The README says what is: its commands are those that CI runs, its Python runs, its figures are a run's."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,18 @@ def test_it_lists_every_position_method():
 @pytest.mark.parametrize("path", re.findall(r"\]\(([\w/.-]+)\)", README))
 def test_its_links_lead_somewhere(path):
     assert (ROOT / path).is_file()
+
+
+def test_its_commands_name_what_is_there():
+    commands = re.findall(r"python -m ([\w.]+)(?: --config=(configs/\w+\.py))?", README)
+    assert {"lpe.main", "experiments.sweep", "experiments.get_brown", "experiments.bench_encode"} <= {m for m, _ in commands}
+    for module, config in commands:
+        assert find_spec(module), f"python -m {module}"
+        assert not config or (ROOT / config).is_file()
+
+
+def test_its_speeds_are_those_of_the_committed_benchmark():
+    lines = (ROOT / "experiments/results/bench_encode/table.md").read_text(encoding="utf-8").strip().splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+    for row in [cells[0], *cells[2:]]:
+        assert f"| {' | '.join(row[i] for i in (0, 1, 3, 4, 5))} |" in README.splitlines()
