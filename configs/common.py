@@ -44,7 +44,8 @@ def get_config() -> Any:
                 "clip_norm": 1.0,
                 "decay": ((r".*/(bias|scale)", 0.0), (r"position/.*", 0.0), (".*", 1.0)),  # factors of weight_decay
                 "layer_decay": 1.0,  # rate of a layer by that of the one above it
-                "freeze": "none",  # all_but_positions, new_rows_only, first_K_layers, or ((regex, "train" | "freeze"), …)
+                "freeze": "none",  # all_but_positions, new_rows_only, first_3_layers; or instead
+                "freeze_rules": (),  # ((regex over paths, "train" | "freeze" | "new_rows"), …), the first match decides
                 "ema": 0.0,  # decay of a moving average of the parameters, which is then evaluated and saved
             },
             "eval": {

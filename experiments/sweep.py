@@ -20,7 +20,7 @@ import numpy as np
 from absl import app, flags
 from ml_collections import config_flags
 
-from lpe import main, metrics, report, settings, train, workdir
+from lpe import arms, best, main, metrics, report, settings, train, workdir
 
 RESULTS = Path(__file__).parent / "results"
 COMMIT = flags.DEFINE_bool("commit", False, "Copy the results of a finished sweep to experiments/results/NAME.")
@@ -50,17 +50,29 @@ def listed(path: str, config: dict) -> list[tuple[dict, dict]]:
     module.sweep(add, config)
     if not runs:
         raise ValueError(f"{path}: sweep adds no run")
+    slugs = {run["label"]: workdir.slug(run["label"]) for run, _ in runs}
+    if len(set(slugs.values())) < len(slugs) or not all(slugs.values()):
+        raise ValueError(f"{path}: each label needs a folder of its own, but they give {slugs}; rename them")
     return runs
 
 
 def run(path: str, config: dict, folder: Path) -> Path:
-    """Runs what is not done yet; returns the folder with results.jsonl, report.md and sweep.png."""
+    """Runs what is not done yet; returns the folder with results.jsonl, report.md and sweep.png.
+
+    Raises:
+      ValueError: a run that its config shows to be wrong, before the first one begins; or a folder of another sweep.
+    """
+    if config["mode"] != "train":
+        raise ValueError(f"mode={config['mode']!r}: a sweep trains; evaluate one of its folders with python -m lpe.main")
     runs = listed(path, config)
-    for _, each in runs:
+    for what, each in runs:
         settings.check(each)
-    workdir.open({**config, "sweep": [r for r, _ in runs]}, folder)
+        for _, arm in arms.named({**each, "name": what["label"]}):
+            arms.check(arm)
+    workdir.open({**config, "sweep": runs}, folder)
     file = folder / "results.jsonl"
     with workdir.lock(folder):
+        workdir.write(file, "".join(json.dumps(r) + "\n" for r in metrics.read(file)))  # without a half-written line
         done = {(r["label"], r["repeat"]) for r in metrics.read(file)}
         for number, (what, each) in enumerate(runs, 1):
             if (what["label"], what["repeat"]) in done:
@@ -68,7 +80,7 @@ def run(path: str, config: dict, folder: Path) -> Path:
             log.info("[%d/%d] %s, repeat %d", number, len(runs), what["label"], what["repeat"] + 1)
             target = train.run(each, folder / f"{workdir.slug(what['label'])}.{what['repeat']}")
             (arm,) = target.glob("*/metrics.jsonl")
-            row = _row(what, metrics.read(arm))
+            row = _row(what, best.judged(each["eval"], metrics.read(arm)))
             with file.open("a", encoding="utf-8") as f:
                 f.write(json.dumps(row) + "\n")
             write(folder, metrics.read(file))

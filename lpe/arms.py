@@ -52,9 +52,12 @@ def named(config: dict) -> list[tuple[str, dict]]:
     """The runs that a config asks for, (name, config) each; one without `arms` is a single run.
 
     Raises:
-      ValueError: two names that give the same folder, or one that gives none.
+      ValueError: two names that give the same folder, or one that gives none, or that no table can show.
     """
     arms = [(n, settings.merged({**config, "arms": ()}, over)) for n, over in config["arms"] or [(config["name"], {})]]
+    for name, _ in arms:
+        if set(name) & set("|\n\r"):
+            raise ValueError(f"name {name!r}: tables show it, so it may hold no | and no line break")
     slugs = [workdir.slug(name) for name, _ in arms]
     if len(set(slugs)) < len(arms) or not all(slugs):
         raise ValueError(f"arms {[n for n, _ in arms]}: each needs a folder of its own, but they give {slugs}; rename them")
@@ -81,7 +84,8 @@ def check(config: dict) -> None:
     if config["train"]["batch_size"] % config["train"]["accumulate"]:
         t = config["train"]
         raise ValueError(f"train.accumulate={t['accumulate']} does not divide train.batch_size={t['batch_size']}")
-    Best.check(config["eval"], task)
+    if config["mode"] == "train":
+        Best.check(config["eval"], task)
     sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 
 
@@ -93,6 +97,8 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     docs = _once(cache, ("documents", config["data"]), lambda: sources.documents(config["data"]))
     spec = build.with_labels(config["task"], docs, heads.labels(mod))
     task = build.task(spec, build.network(mod.recipe))
+    if config["mode"] == "train":
+        Best.check(config["eval"], task)  # some metrics depend on the labels
     task.check(mod.tokenizer)
     fitted = heads.fit(mod, task, seed)
     params = fitted.model.params | fitted.extra
@@ -110,7 +116,13 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     if config["optim"]["ema"]:
         state["ema"] = jax.tree.map(lambda x: x.copy(), params)
     t, e = config["train"], config["eval"]
-    batches = task.dataset(train, mod.tokenizer, t["view"], t["batch_size"], seed=seed)
+    rows = sharding.parts(mesh) * t["accumulate"]
+    batches = task.dataset(train, mod.tokenizer, t["view"], t["batch_size"], seed=seed, multiple_of=rows)
+    if found := len(batches[0]["input_ids"]) % sharding.parts(mesh):
+        size, parts = len(batches[0]["input_ids"]), sharding.parts(mesh)
+        raise ValueError(
+            f"a batch of {size} inputs leaves {found} over on {parts} devices; choose train.batch_size so that it divides"
+        )
     views = {v: task.dataset(heldout, mod.tokenizer, v, e["batch_size"], limit=e["examples"]) for v in e["views"]}
     train_step = step.make(task, tx, plan, accumulate=t["accumulate"], ema=config["optim"]["ema"])
     return Arm(config, fitted.model, task, mesh, train_step, state, batches, views, train.where)

@@ -7,6 +7,12 @@ from lpe.registry import nearest
 from lpe.tasks.base import Task
 
 
+def judged(config: Mapping[str, Any], rows: list[dict]) -> list[dict]:
+    """The rows up to the evaluation that a run's result stands for: the best one where it is kept, else the last."""
+    step = Best(config, rows).step
+    return rows if step is None else [r for r in rows if r["step"] <= step]
+
+
 class Best:
     """Follows one metric of one view.
 

@@ -115,7 +115,11 @@ def with_labels(spec: Mapping[str, Any], docs: dict[str, list], known: Sequence[
       known: labels of the checkpoint's head; the same ones in this order let that head be used.
     """
     labels_of = getattr(registry.load("tasks", spec["name"]), "labels_of", None)
-    if labels_of is None or spec.get("labels"):
+    if labels_of is None:
+        return dict(spec)
+    if given := spec.get("labels"):
+        if isinstance(given, str) or not all(isinstance(x, str) for x in given) or len(set(given)) < max(2, len(given)):
+            raise ValueError(f"task.labels={given!r}, allowed is a list of at least two different names")
         return dict(spec)
     found = labels_of(docs)
     return {**spec, "labels": tuple(known) if sorted(known) == sorted(found) else found}

@@ -1,6 +1,7 @@
 """Scores of a model on the held-out data, view by view; in training and on what an earlier run left."""
 
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from lpe import arms, report, sharding, workdir
 from lpe.checkpoint.run_state import RunState
 from lpe.metrics import Log
 
+LABELS = "labels.json"  # the classes of a run, in order
 notice = logging.getLogger(__name__)
 
 
@@ -47,19 +49,26 @@ def run(config: dict, folder: Path) -> Path:
       ValueError, FileNotFoundError: no run of this config there, or an arm without a saved state.
     """
     workdir.same(config, folder, {**workdir.FREE, "eval": True, "data": True})
+    trained = dict(arms.named(json.loads((folder / "config.json").read_text(encoding="utf-8"))))
     cache: dict = {}
     done = []
-    for name, over in arms.named(config):
-        source = folder / workdir.slug(name)
-        arm = arms.prepare(over, cache)
-        step, params = result(arm, source)
-        target = folder / "eval" / source.name
-        target.mkdir(parents=True, exist_ok=True)
-        with Log(target / "metrics.jsonl", -1) as log:
-            for row in rows(arm, jax.jit(arm.task.predict), params, step):
-                log.add(row)
-        done.append((name, target, arm.task))
-    report.write(folder / "eval", done)
+    with workdir.lock(folder):  # reading may clean up after a killed run
+        for name, over in arms.named(config):
+            source = folder / workdir.slug(name)
+            if (file := source / LABELS).is_file():  # the classes are those of the run, whatever the text here has
+                over["task"] = {**over["task"], "labels": json.loads(file.read_text(encoding="utf-8"))}
+            over["eval"] = {**over["eval"], "best": trained[name]["eval"]["best"], "patience": 0}
+            arm = arms.prepare(over, cache)
+            step, params = result(arm, source)
+            if step < (steps := over["train"]["steps"]) and not over["eval"]["best"]:
+                notice.warning("%s: not finished, this is step %d of %d", name, step, steps)
+            target = folder / "eval" / source.name
+            target.mkdir(parents=True, exist_ok=True)
+            with Log(target / "metrics.jsonl", -1) as log:
+                for row in rows(arm, jax.jit(arm.task.predict), params, step):
+                    log.add(row)
+            done.append((name, target, arm))
+    report.write(folder / "eval", [(n, path, arm.task, {**arm.config["eval"], "best": ""}) for n, path, arm in done])
     return folder / "eval"
 
 

@@ -16,7 +16,7 @@ SCHEDULES = {
     "cosine": lambda peak, steps: optax.cosine_decay_schedule(peak, steps),
     "constant": lambda peak, steps: optax.constant_schedule(peak),
 }
-FREEZE = ("none", "all_but_positions", "new_rows_only", "first_K_layers")
+FREEZE = ("none", "all_but_positions", "new_rows_only")  # and first_K_layers
 ACTIONS = ("train", "freeze", "new_rows")
 
 
@@ -41,9 +41,10 @@ def plan(config: dict, specs: dict[str, Spec], rows: np.ndarray | None = None, f
     """Applies optim.freeze, optim.decay and optim.layer_decay.
 
     Args:
-      config: freeze (a name of FREEZE, or ((regular expression, action), …) with actions train, freeze, new_rows); decay
-        ((regular expression, factor), …); layer_decay, the factor from a layer to the one below it: heads have rate 1, the last
-        layer layer_decay, embeddings and positions layer_decay^(layers + 1) (Bao et al., arXiv 2106.08254, BEiT's counting).
+      config: freeze, a name of FREEZE; or freeze_rules, ((regular expression, action), …) with actions train, freeze,
+        new_rows; decay, ((regular expression, factor), …); layer_decay, the factor from a layer to the one below it: heads
+        have rate 1, the last layer layer_decay, embeddings and positions layer_decay^(layers + 1) (Bao et al., arXiv
+        2106.08254, BEiT's counting).
       specs: the parameters.
       rows: PositionMethod.rows; new_rows trains those that do not repeat the loaded row of the same place.
       fresh: parameters that no checkpoint brought; the names of FREEZE leave them trained, as a head that never learns is of
@@ -52,24 +53,32 @@ def plan(config: dict, specs: dict[str, Spec], rows: np.ndarray | None = None, f
     Raises:
       ValueError: a parameter without a rule, a freeze rule that decides nothing, or nothing left to train.
     """
-    own = isinstance(config["freeze"], str)
-    action = rules.assign(_freeze_rules(config["freeze"], fresh), specs, "optim.freeze", strict=not own)
+    own = config["freeze_rules"]
+    if own and config["freeze"] != "none":
+        raise ValueError(f"optim.freeze={config['freeze']!r} and optim.freeze_rules are both given; leave one out")
+    if own:
+        action = rules.assign(own, specs, "optim.freeze_rules", strict=True)
+    else:
+        action = rules.assign(_named_rules(config["freeze"], fresh, _layers(specs)), specs, "optim.freeze")
     decay = rules.assign(config["decay"], specs, "optim.decay")
     depth = {p: [_depth(q, specs) for q in rules.paths(p, s)] for p, s in specs.items()}
-    top = max((s.shape[0] for s in specs.values() if s.axes[:1] == ("layers",)), default=0) + 1
+    top = _layers(specs) + 1
     made = Plan(
         {p: _trained(p, s, action[p], rows) for p, s in specs.items()},
         {p: _per_layer(s, [config["layer_decay"] ** (top - d) for d in depth[p]]) for p, s in specs.items()},
         {p: _per_layer(s, decay[p]) for p, s in specs.items()},
     )
     if not any(t.any() for t in made.train.values()):
-        raise ValueError(f"optim.freeze={config['freeze']!r} leaves nothing to train: this model has no such parameters")
+        said = f"freeze_rules={own!r}" if own else f"freeze={config['freeze']!r}"
+        raise ValueError(f"optim.{said} leaves nothing to train: this model has no such parameters")
     return made
 
 
-def _freeze_rules(freeze, fresh: Collection[str]) -> rules.Rules:
-    if not isinstance(freeze, str):
-        return freeze
+def _layers(specs: dict[str, Spec]) -> int:
+    return max((s.shape[0] for s in specs.values() if s.axes[:1] == ("layers",)), default=0)
+
+
+def _named_rules(freeze: str, fresh: Collection[str], layers: int) -> rules.Rules:
     first = [(re.escape(p), "train") for p in fresh]
     if freeze == "none":
         return [(".*", "train")]
@@ -77,7 +86,10 @@ def _freeze_rules(freeze, fresh: Collection[str]) -> rules.Rules:
         return [*first, ("position/.*", "train"), (".*", "freeze")]
     if freeze == "new_rows_only":
         return [*first, ("position/table", "new_rows"), (".*", "freeze")]
-    below = "|".join(map(str, range(int(freeze.split("_")[1]))))
+    count = int(freeze.split("_")[1])
+    if count > layers:
+        raise ValueError(f"optim.freeze={freeze!r}, but the model has {layers} layers")
+    below = "|".join(map(str, range(count)))
     return [*first, ("(embeddings|position)/.*", "freeze"), (f"layers/({below})/.*", "freeze"), (".*", "train")]
 
 
@@ -88,7 +100,7 @@ def _depth(path: str, specs: dict[str, Spec]) -> int:
         return int(layer[1]) + 1
     if path.startswith(("embeddings/", "position/")):
         return 0
-    return max((s.shape[0] for s in specs.values() if s.axes[:1] == ("layers",)), default=0) + 1
+    return _layers(specs) + 1
 
 
 def _per_layer(spec: Spec, values: list) -> np.ndarray:
@@ -160,7 +172,11 @@ def _decayed(weight_decay: float, factors: dict) -> optax.GradientTransformation
 def init(tx: optax.GradientTransformation, params: dict, shardings: dict, replicated):
     """The optimiser's state; moments are laid out over the devices as their parameters are."""
     shapes = jax.eval_shape(tx.init, params)
-    where = optax.tree_utils.tree_map_params(tx, lambda _, s: s, shapes, shardings, transform_non_params=lambda _: replicated)
+    masked = lambda x: isinstance(x, optax.MaskedNode)  # noqa: E731
+    where = optax.tree_utils.tree_map_params(
+        tx, lambda x, s: x if masked(x) else s, shapes, shardings,
+        transform_non_params=lambda _: replicated, is_leaf=masked,
+    )  # fmt: skip
     return jax.jit(tx.init, out_shardings=where)(params)
 
 

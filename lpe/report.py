@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lpe import metrics
+from lpe import best, metrics
 from lpe.tasks.base import Task
 
 BY_CLASS = "## By class: "
@@ -14,12 +14,20 @@ BINS = 24  # of places in the input, for the plot
 Series = dict[str, list[dict]]  # label -> eval rows by step
 
 
-def write(folder: Path, arms: list[tuple[str, Path, Task]]) -> None:
-    """Writes report.md, curve.png (the first metric against step) and, where places are known, places.png."""
+def write(folder: Path, arms: list[tuple[str, Path, Task, dict]]) -> None:
+    """Writes report.md, curve.png (the first metric against step) and, where places are known, places.png.
+
+    Args:
+      arms: name, folder, task and the config's group `eval` of each. Where that keeps the best
+        evaluation, the tables end there.
+    """
     task = arms[0][2]
-    rows = {name: metrics.read(path / "metrics.jsonl") for name, path, _ in arms}
+    rows = {name: metrics.read(path / "metrics.jsonl") for name, path, *_ in arms}
     series = {(name, seen[0]["label"]): seen for name, arm in rows.items() for seen in _by_view(arm)}
     _curve(series, task, folder / "curve.png")
+    tuned = any(len(seen) > 1 for seen in series.values())
+    given = {name: best.judged(config, rows[name]) for name, *_, config in arms}
+    series = {(name, seen[0]["label"]): seen for name, arm in given.items() for seen in _by_view(arm)}
     placed = {k: seen for k, seen in series.items() if seen[-1].get("by_place")}
     if placed:
         _places(placed, folder / "places.png")
@@ -28,7 +36,7 @@ def write(folder: Path, arms: list[tuple[str, Path, Task]]) -> None:
         "",
         task.about,
         "",
-        *_table(series, task),
+        *_table(series, task, tuned),
         "",
         *_differences(series),
         "![against step](curve.png)",
@@ -62,8 +70,7 @@ def _by_view(rows: list[dict]) -> Iterator[list[dict]]:
         yield [r for r in evals if r["view"] == view]
 
 
-def _table(series: dict, task: Task) -> Iterator[str]:
-    tuned = any(len(seen) > 1 for seen in series.values())
+def _table(series: dict, task: Task, tuned: bool) -> Iterator[str]:
     columns = [f"{words(m)}{when}" for m in task.metrics for when in ((" before", " after") if tuned else ("",))]
     counts = dict.fromkeys((task.counted, task.unit))
     heads = ["arm", "read as", *columns, *(["steps"] if tuned else []), *counts]
@@ -86,7 +93,7 @@ def _classes(series: dict) -> Iterator[str]:
                 "| class | precision | recall | F1 | support |",
                 "|---|---|---|---|---|",
             )
-            yield from (f"| {c} | {p:.3f} | {r:.3f} | {f:.3f} | {n} |" for c, p, r, f, n in seen[-1]["per_class"])
+            yield from (f"| {_cell(c)} | {p:.3f} | {r:.3f} | {f:.3f} | {n} |" for c, p, r, f, n in seen[-1]["per_class"])
             yield ""
 
 
@@ -124,6 +131,10 @@ def _paired(a: dict, b: dict) -> str:
 def _percent(row: dict, metric: str) -> str:
     se = f" ± {_points(row[metric + '_se'])}" if metric + "_se" in row else ""
     return f"{100 * row[metric]:.1f}{se} %"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def words(metric: str) -> str:

@@ -45,7 +45,10 @@ ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
 YES_NO = Rule("True, False", lambda v: isinstance(v, bool))
-SIZES = Rule("{name: size}", lambda v: isinstance(v, Mapping) and all(isinstance(x, int) for x in v.values()))
+SIZES = Rule(
+    "{name: size}, sizes from 1, or -1 for what remains",
+    lambda v: isinstance(v, Mapping) and all(type(x) is int and (x > 0 or x == -1) for x in v.values()),
+)
 
 
 def _is_arm(a: Any) -> bool:
@@ -56,16 +59,14 @@ def _is_rule(r: Any, value: Callable[[Any], bool]) -> bool:
     return isinstance(r, (list, tuple)) and len(r) == 2 and _compiles(r[0]) and value(r[1])
 
 
-def _is_freeze(v: Any) -> bool:
-    if isinstance(v, str):
-        return v in FREEZE[:-1] or bool(re.fullmatch(r"first_[1-9]\d*_layers", v))
-    return isinstance(v, (list, tuple)) and bool(v) and all(_is_rule(r, lambda a: a in ACTIONS) for r in v)
-
-
 FROZEN = Rule(
-    f"one of {', '.join(FREEZE)}, or a list of [regular expression, {' | '.join(ACTIONS)}]",
-    _is_freeze,
-    (*FREEZE[:-1], "first_3_layers"),
+    f"one of {', '.join(FREEZE)}, first_3_layers",
+    lambda v: isinstance(v, str) and (v in FREEZE or bool(re.fullmatch(r"first_[1-9]\d*_layers", v))),
+    (*FREEZE, "first_3_layers"),
+)
+ACTED = Rule(
+    f"a list of [regular expression, {' | '.join(ACTIONS)}]",
+    lambda v: isinstance(v, (list, tuple)) and all(_is_rule(r, lambda a: a in ACTIONS) for r in v),
 )
 DECAY = Rule(
     "a list of [regular expression, factor from 0]",
@@ -81,7 +82,7 @@ SCHEMA: dict[str, Any] = {
     "name": TEXT,
     "mode": _one_of("train", "eval"),
     "tensorboard": YES_NO,
-    "seed": _int(0),
+    "seed": Rule("whole numbers from 0 to 2^32 - 1", lambda v: _int(0).holds(v) and v < 2**32),
     "checkpoint": TEXT,
     "ignore": NAMES,
     "position": METHOD,
@@ -112,13 +113,14 @@ SCHEMA: dict[str, Any] = {
         "decay": DECAY,
         "layer_decay": Rule("numbers above 0, up to 1", lambda v: _number(0, above=True).holds(v) and v <= 1),
         "freeze": FROZEN,
+        "freeze_rules": ACTED,
         "ema": _number(0, 1),
     },
     "eval": {
         "every": _int(1),
         "batch_size": _int(1),
         "examples": _int(1),
-        "views": NAMES,
+        "views": Rule("a list of names, at least one", lambda v: NAMES.holds(v) and bool(v)),
         "best": ANY_TEXT,
         "patience": _int(0),
     },
@@ -128,7 +130,9 @@ SCHEMA: dict[str, Any] = {
         "dtype": _one_of("float32", "float16", "bfloat16", "no"),
     },
     "mesh": SIZES,
-    "sharding_rules": Rule("{logical axis: mesh axis}", lambda v: isinstance(v, Mapping)),
+    "sharding_rules": Rule(
+        "{logical axis: mesh axis}", lambda v: isinstance(v, Mapping) and all(isinstance(x, str) for x in v.values())
+    ),
     "arms": ARMS,
 }
 

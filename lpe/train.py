@@ -1,6 +1,7 @@
 """The one training loop: resume, then evaluate, save, draw a batch, step. Arms of a config run side by side into one report."""
 
 import contextlib
+import json
 import logging
 import math
 import time
@@ -47,7 +48,7 @@ def run(config: dict, folder: Path | None = None) -> Path:
         for number, (name, over) in enumerate(todo, 1):
             arm, target = arms.prepare(over, cache), folder / workdir.slug(name)
             loop(arm, target, f"[{number}/{len(todo)}] {name}")
-            done.append((name, target, arm.task))
+            done.append((name, target, arm.task, arm.config["eval"]))
         if sharding.leads():
             report.write(folder, done)
     return folder
@@ -68,6 +69,8 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
     best = Best(config["eval"], log.rows)
     if kept is not None:
         kept.cut(best.step)
+    if arm.task.labels and sharding.leads():
+        workdir.write(folder / evaluate.LABELS, json.dumps(arm.task.labels) + "\n")
     train_step, predict = jax.jit(arm.step, donate_argnums=0), jax.jit(arm.task.predict)
     stream = iter(arm.batches[step:].to_iter_dataset())
     last_save, pending, compiled = time.monotonic(), [], False
@@ -86,7 +89,7 @@ def loop(arm: arms.Arm, folder: Path, title: str) -> None:
                 for row in evaluate.rows(arm, predict, judged, step):
                     log.add(row)
                     if best.update(row) and kept is not None:
-                        kept.save(step, {"params": judged}, {"step": step})
+                        kept.save(step, {"params": judged}, {"step": step}, wait=True)  # before the state that knows of it
                 last = last or best.exhausted
             if last or ask or late:
                 saved.save(step, state, {"step": step, "seconds": timer.seconds})

@@ -1,6 +1,7 @@
 """Classification: readings of long texts, pooling, packing, chunks against plain loops, scores against scikit-learn, export."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -231,3 +232,29 @@ def test_wrong_data_is_named(mini):
         ValueError, match=r"task.batches \(with the view 'chunks'.*\)='packed' is not known \(there are: fixed\)"
     ):
         make(mini, batches="packed").dataset(task.prepare(documents(), mini.tokenizer), mini.tokenizer, "chunks", 2)
+
+
+def test_evaluation_on_other_data_keeps_the_classes_of_the_run(tmp_path):
+    """A subset of the classes is judged by the run's numbers; a class that the run never saw is refused by its line."""
+    from configs import classify as config_file
+    from lpe import evaluate, metrics, train
+
+    def write(name: str, labels: str) -> str:
+        rows = [{"text": f"the {'war' if x == 'b' else 'peace'} " * 9, "label": x} for x in labels * 10]
+        (tmp_path / name).write_text("".join(json.dumps(r) + "\n" for r in rows))
+        return str(tmp_path / name)
+
+    c = config_file.get_config("debug,pool=cls").to_dict()
+    c |= {"arms": (), "task": {"name": "classify", "length": 32}}
+    c["data"] |= {"source": write("abc.jsonl", "abc"), "label": "label", "documents": 0}
+    c["train"] |= {"view": "full", "steps": 20, "batch_size": 8}
+    c["eval"] |= {"every": 20, "examples": 100}
+    c["optim"] |= {"learning_rate": 3e-3}
+    folder = train.run(c, tmp_path / "run")
+    c["data"]["source"] = write("bc.jsonl", "bc")
+    (row,) = metrics.read(evaluate.run(c, folder) / "classify/metrics.jsonl")
+    assert [x[0] for x in row["per_class"]] == ["a", "b", "c"] and row["per_class"][0][4] == 0
+    assert row["per_class"][1][2] == 1.0, "b is found where b is"
+    c["data"]["source"] = write("bx.jsonl", "bx")
+    with pytest.raises(ValueError, match=r"bx.jsonl, line \d+: label 'x' is none of task.labels=\['a', 'b', 'c'\]"):
+        evaluate.run(c, folder)

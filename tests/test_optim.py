@@ -58,8 +58,12 @@ def test_the_first_rule_that_matches_the_whole_path_decides():
 def test_a_path_without_a_rule_and_a_rule_without_a_path_are_named():
     with pytest.raises(ValueError, match=r"optim.decay: no rule for embeddings/word, position/table, classifier/kernel; end"):
         planned(decay=(("layers/.*", 1.0),))
-    with pytest.raises(ValueError, match=r"optim.freeze: 'layer/.\*' decides nothing.*paths are embeddings/word"):
-        planned(freeze=(("layer/.*", "freeze"), (".*", "train")))
+    with pytest.raises(ValueError, match=r"optim.freeze_rules: 'layer/.\*' decides nothing.*paths are embeddings/word"):
+        planned(freeze_rules=(("layer/.*", "freeze"), (".*", "train")))
+    with pytest.raises(ValueError, match="are both given; leave one out"):
+        planned(freeze="first_1_layers", freeze_rules=((".*", "train"),))
+    with pytest.raises(ValueError, match="optim.freeze='first_9_layers', but the model has 3 layers"):
+        planned(freeze="first_9_layers")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,8 @@ def test_a_path_without_a_rule_and_a_rule_without_a_path_are_named():
     ids=["none", "all_but_positions", "first_2_layers", "own rules"],
 )  # fmt: skip
 def test_what_is_frozen_stays_to_the_last_bit_and_the_rest_moves(freeze, want):
-    plan = planned(freeze=freeze, fresh=("classifier/kernel",))
+    option = {"freeze": freeze} if isinstance(freeze, str) else {"freeze_rules": freeze}
+    plan = planned(fresh=("classifier/kernel",), **option)
     assert trained(plan) == want
     before, after = updates(plan)
     for path, spec in SPECS.items():
@@ -135,11 +140,20 @@ def test_frozen_parameters_have_no_moments_and_do_not_count_for_clipping():
     np.testing.assert_allclose(mu, 1e-3 * (1 - OPTIM["b1"]), rtol=1e-5)
 
 
+def test_the_state_of_frozen_parameters_can_be_laid_out_over_devices():
+    where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    params = init(SPECS, jax.random.key(0))
+    for freeze in ("none", "all_but_positions", "first_3_layers"):
+        tx = optim.make(OPTIM, planned(freeze=freeze), 10)
+        state = optim.init(tx, params, jax.tree.map(lambda _: where, params), where)
+        assert jax.tree.structure(state) == jax.tree.structure(tx.init(params))
+
+
 def test_how_many_layers_need_no_gradient():
     assert optim.frozen_layers(planned(freeze="first_2_layers"), SPECS) == 2
     assert optim.frozen_layers(planned(), SPECS) == 0
     only_middle = ((r"layers/[12]/bias", "train"), (".*", "freeze"))
-    assert optim.frozen_layers(planned(freeze=only_middle), SPECS) == 1
+    assert optim.frozen_layers(planned(freeze_rules=only_middle), SPECS) == 1
     assert optim.frozen_layers(planned(freeze="all_but_positions"), SPECS) == 0
 
 
@@ -223,7 +237,8 @@ def test_adamw_equals_torch_and_spares_norms_and_biases():
 
     c = {
         "learning_rate": 0.01, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0.1, "b1": 0.9, "b2": 0.98,
-        "eps": 1e-6, "clip_norm": 1e9, "decay": ((".*/bias", 0.0), (".*", 1.0)), "freeze": "none", "layer_decay": 1.0,
+        "eps": 1e-6, "clip_norm": 1e9, "decay": ((".*/bias", 0.0), (".*", 1.0)), "freeze": "none", "freeze_rules": (),
+        "layer_decay": 1.0,
     }  # fmt: skip
     specs = {"a/kernel": Spec((3,), (None,), normal(1.0)), "a/bias": Spec((3,), (None,), normal(1.0))}
     tx = optim.make(c, optim.plan(c, specs), 100)

@@ -66,6 +66,30 @@ def test_it_goes_on_where_it_was_stopped(swept, config, monkeypatch):
     assert ran == ["α-=-0.4.1"] and lines(out) == before
 
 
+def test_a_line_that_a_kill_cut_is_done_again(swept, config):
+    folder, out = swept
+    before = lines(out)
+    (out / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in before[:3]) + json.dumps(before[3])[:40])
+    sweep.run(str(folder / "tiny.py"), config, out)
+    assert lines(out) == before
+
+
+def test_what_cannot_be_swept_is_refused_before_the_first_run(swept, config, tmp_path):
+    folder, out = swept
+    (tmp_path / "tiny.py").write_text(CONFIG.replace('"seed": seed', '"seed": seed + 1'))
+    with pytest.raises(ValueError, match="holds a run of another config"):
+        sweep.run(str(tmp_path / "tiny.py"), config, out)
+    with pytest.raises(ValueError, match="mode='eval': a sweep trains"):
+        sweep.run(str(folder / "tiny.py"), {**config, "mode": "eval"}, out)
+    (tmp_path / "tiny.py").write_text(CONFIG.replace("(0.2, 0.4)", "(0.2, 1.4)"))
+    with pytest.raises(ValueError, match="alpha=1.4, allowed are 0 < alpha < 1"):
+        sweep.run(str(tmp_path / "tiny.py"), config, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "tiny.py").write_text(CONFIG.replace('f"α = {alpha}"', "f\"α{alpha > 0.3 and ' - ' or '-'}\""))
+    with pytest.raises(ValueError, match="each label needs a folder of its own"):
+        sweep.run(str(tmp_path / "tiny.py"), config, tmp_path / "out")
+
+
 def test_results_are_copied_for_the_repository(swept, monkeypatch, tmp_path):
     monkeypatch.setattr(sweep, "RESULTS", tmp_path)
     target = sweep.commit(swept[1], "tiny")

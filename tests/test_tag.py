@@ -67,7 +67,7 @@ def test_every_word_has_its_tag_at_its_first_piece_once_and_in_order(mini, long,
 
 
 def test_views_have_equal_windows_and_no_word_is_split_between_pieces(cut):
-    assert [len(w) <= 3 for w in cut.pieces] and max(len(p.ids) for w in cut.pieces for p in w) <= 126
+    assert all(len(w) <= 3 for w in cut.pieces) and max(len(p.ids) for w in cut.pieces for p in w) <= 126
     assert all(p.labels[0] != UNUSED for w in cut.pieces for p in w), "a piece begins with a word"
     assert cut.document == sorted(cut.document) and cut.where(0) == "a.conll, line 1"
 
@@ -124,6 +124,13 @@ def test_entities_across_windows_count_once_as_conlleval_counts():
     assert [(r[0], r[3], r[4]) for r in found["per_class"]] == [("LOC", 1.0, 1), ("PER", 0.0, 1)]
     perfect = [(b, {**o, "label": np.where(b["labels"] == UNUSED, 0, b["labels"])}) for b, o in results]
     assert tag.score(perfect, TAGS, entities=True)["f1"] == 1.0
+
+
+def test_tags_that_conlleval_does_not_count_are_refused(mini):
+    with pytest.raises(ValueError, match="tags begin with L, U; entity F1 knows B, I, E and S"):
+        make(mini, labels=("B-X", "L-X", "U-X", "O"))
+    with pytest.raises(ValueError, match="c.csv, line 2: the document has no tags"):
+        make(mini).prepare([Document("a", "c.csv, line 2")], mini.tokenizer)
 
 
 def test_plain_tags_have_no_entity_f1(mini):

@@ -169,6 +169,42 @@ def test_the_best_evaluation_is_kept_and_training_ends_early(tmp_path, mini):
     out = evaluate.run(c, folder)
     (row,) = metrics.read(out / "hier/metrics.jsonl")
     assert row["step"] == 0 and row["accuracy"] == evals[0]["accuracy"]
+    c["eval"] |= {"best": "", "patience": 0, "views": ["first"]}
+    assert metrics.read(evaluate.run(c, folder) / "hier/metrics.jsonl")[0]["step"] == 0, "the run says what its result is"
+    said = f"{100 * evals[0]['accuracy']:.1f} ± {100 * evals[0]['accuracy_se']:.1f} %"
+    assert f"| {said} | 0 |" in (folder / "report.md").read_text(), "the table ends at the result"
+
+
+def test_a_best_evaluation_that_is_gone_is_said(tmp_path):
+    c = config(steps=2)
+    c["optim"] |= {"learning_rate": 0.5, "warmup_steps": 0}
+    c["eval"] |= {"every": 1, "best": "full/loss"}
+    folder = train.run(c, tmp_path / "run")
+    best = [p for p in (folder / "hier/best").iterdir() if p.name.isdigit()]
+    for p in best:
+        shutil.rmtree(p)
+    with pytest.raises(ValueError, match=r"best lacks step \d, which metrics.jsonl names as the best so far"):
+        train.run(c, folder)
+
+
+@pytest.mark.parametrize("freeze", ["first_2_layers", "all_but_positions", "new_rows_only"])
+def test_what_is_frozen_comes_out_of_a_run_as_it_went_in(tmp_path, mini, freeze):
+    c = config(steps=2)
+    c["position"] = {"name": "hierarchical", "max_length": 384, "materialize": True}
+    c["optim"] |= {"freeze": freeze, "learning_rate": 1e-2, "warmup_steps": 0}
+    after = weights(train.run(c, tmp_path / "run"))
+    mini.extend(position=c["position"]).save_pretrained(tmp_path / "before")
+    from safetensors.numpy import load_file
+
+    before = load_file(tmp_path / "before/model.safetensors")
+    table = "bert.embeddings.position_embeddings.weight"
+    moved = {n for n in before if not np.array_equal(before[n], after[n])}
+    if freeze == "first_2_layers":
+        assert moved and all("layer.2." in n or "layer.3." in n or n.startswith("cls.") for n in moved)
+    else:
+        assert moved == {table}
+        rows = (before[table] != after[table]).any(axis=1)
+        assert rows[:128].any() == (freeze == "all_but_positions") and rows[128:380].all()
 
 
 def stock(model, folder: Path) -> list[np.ndarray]:

@@ -100,22 +100,35 @@ class RunState:
         if bad:
             self._manager.reload()
 
-    def save(self, step: int, state: dict, meta: dict) -> None:
+    def save(self, step: int, state: dict, meta: dict, *, wait: bool = False) -> None:
         """Starts to save; the arrays are copied before this returns, the files are written in the background.
 
-        An earlier step is removed once this one is written. An error of the background shows at the next save, or at the end.
+        An earlier step is removed once this one is written. An error of the background shows at the next save, or at the
+        end; with `wait`, now.
         """
         if self._manager.latest_step() == step:
             return
         meta = {**meta, "format": FORMAT, "checksum": int(_checksum(state)), "arrays": _arrays(state)}
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta))
         self._manager.save(step, args=args)
+        if wait:
+            self._manager.wait_until_finished()
 
     def cut(self, step: int | None) -> None:
-        """Forgets what was saved after a step (None: all of it), as a run that resumes there will make it again."""
-        for later in self._manager.all_steps():
+        """Forgets what was saved after a step (None: all of it), as a run that resumes there will make it again.
+
+        Raises:
+          ValueError: the step itself is not there.
+        """
+        there = self._manager.all_steps()
+        for later in there:
             if step is None or later > step:
                 self._manager.delete(later)
+        if step is not None and step not in there:
+            raise ValueError(
+                f"{self.folder} lacks step {step}, which metrics.jsonl names as the best so far; bring it back, or begin again "
+                "in another --workdir"
+            )
 
     def close(self) -> None:
         """Waits for what is being written."""

@@ -1,5 +1,6 @@
 """From examples to batches of static shapes: one example a row, rows of like length together, or several examples in a row."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ def dataset(
       multiple_of: rows of every batch of a stream are a multiple of it.
     """
     if way == "buckets":
-        sizes = buckets.choose(lengths, length, target=PADDING, multiple=min(8, length))
+        sizes = _sizes(lengths, length)
         if seed is None:
             plan: Any = _once(lengths, sizes, batch_size * length)
         else:
@@ -87,6 +88,14 @@ def dataset(
     if seed is not None:
         ds = ds.seed(seed).shuffle().repeat()
     return ds.map(lambda r: row([read(i) for i in r], length, slots, fill)).batch(batch_size, batch_fn=_stack)
+
+
+def _sizes(lengths: Sequence[int], length: int) -> tuple[int, ...]:
+    """Few lengths with little padding: multiples of 8 where that is enough, of less for short texts."""
+    for multiple in (8, 4, 2):
+        with contextlib.suppress(ValueError):
+            return buckets.choose(lengths, length, target=PADDING, multiple=multiple)
+    return buckets.choose(lengths, length, target=PADDING, multiple=1)
 
 
 def _once(lengths: Sequence[int], sizes: Sequence[int], tokens: int) -> list[buckets.Batch]:

@@ -51,6 +51,9 @@ def documents(data: Mapping[str, Any]) -> dict[str, list[Document]]:
     data = check(data)
     source = data["source"]
     docs = _prepared(data) if source.startswith(prepared.PREFIX) else _own(readers.read(_path(source), _fields(data)), data)
+    for d in docs:
+        if not _is_text(d.text):
+            raise ValueError(f"{d.where}: the text holds half a character (a lone surrogate, as \\ud800); repair the source")
     kept = [d for d in docs if d.text.strip()]
     if len(kept) < len(docs):
         places = _places(d for d in docs if not d.text.strip())
@@ -119,6 +122,14 @@ def _classes(docs: Mapping[str, list[Document]], what: str, of: Callable[[Docume
             f"training split, rename the {what}, or remove them"
         )
     return tuple(sorted(seen))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _path(source: str) -> Path:
@@ -205,7 +216,8 @@ def _folds(docs: list[Document], data: Mapping[str, Any]) -> list[Document]:
     if not held:
         of_each = "" if set(rank) == {None} else f", at most {max(rank.values())} of one label"
         raise ValueError(
-            f"data {source!r} has {len(docs)} documents{of_each}: too few for fold {fold} of {folds}; lower data.folds"
+            f"data {source!r} has {len(docs)} documents{of_each}: too few for fold {fold} of {folds}; lower data.folds, or "
+            "leave labels unread with data.label=''"
         )
     few = [str(label) for label, n in rank.items() if n < folds and label is not None]
     if few:

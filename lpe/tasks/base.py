@@ -34,8 +34,9 @@ class Task(NamedTuple):
     views: the ways to read an example, by name.
     prepare: host: (documents, tokenizer) -> examples, whatever the task makes of documents, with where(i) -> str for messages.
       It lives here because what an example is belongs to the task.
-    dataset: host: (examples, tokenizer, view, batch_size, *, seed, limit) -> grain.MapDataset of batches; endless and
-      shuffled without `limit`, else that many examples once, in order, the same for every view. A batch has "attention_mask"
+    dataset: host: (examples, tokenizer, view, batch_size, *, seed, limit, multiple_of) -> grain.MapDataset of batches; endless
+      and shuffled without `limit`, else that many examples once, the same for every view. Where a batch's rows are not
+      batch_size by itself, they are a multiple of `multiple_of`. A batch has "attention_mask"
       and "example", the numbers of its examples (-1: none).
     loss: (params, batch, key) -> (f32, {name: (sum, count)}); jitted. The loss is metrics["loss"]'s sum by its count.
     predict: (params, batch) -> {name: array}; jitted.

@@ -129,7 +129,7 @@ def prepare(docs, tokenizer, *, labels: Sequence[str]) -> Texts:
 
 def dataset(
     texts: Texts, tokenizer, view: str, batch_size: int, *, views: dict[str, View], batches: str, seed: int = 0,
-    limit: int | None = None,
+    limit: int | None = None, multiple_of: int = 1,
 ):  # fmt: skip
     """Batches of documents read in a view; see Task.dataset."""
     texts = texts if limit is None else texts.take(limit)
@@ -141,13 +141,25 @@ def dataset(
     else:
         tokens = [{"input_ids": reading.frame(reading.READINGS[view](x, length), tokenizer)} for x in texts.ids]
 
+    read_tokens = sum(int(x.get("attention_mask", x["input_ids"] >= 0).sum() - 2 * _inputs(x)) for x in tokens)
+    total = sum(map(len, texts.ids))
+    log.info(
+        "%s reads %d of %d tokens (%.1f %%) of %d documents", view, read_tokens, total, 100 * read_tokens / total, len(tokens)
+    )
+
     def read(i: int) -> batching.Item:
         return batching.Item(tokens[i], {"labels": texts.labels[i], "example": i})
 
     return batching.dataset(
         [x["input_ids"].shape[-1] for x in tokens], read, way=batches, length=length, batch_size=batch_size,
         seed=seed if limit is None else None, fill={"input_ids": tokenizer.pad_token_id or 0, "labels": UNUSED},
+        multiple_of=multiple_of,
     )  # fmt: skip
+
+
+def _inputs(tokens: dict[str, np.ndarray]) -> int:
+    """How many framed inputs a document became."""
+    return int(tokens["attention_mask"].any(axis=-1).sum()) if "attention_mask" in tokens else 1
 
 
 def score(results: Iterable[tuple[dict, dict]], labels: tuple[str, ...]) -> dict:

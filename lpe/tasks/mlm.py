@@ -84,7 +84,9 @@ def make(
         cut = windows.cut(docs, tokenizer, lay.content, first=documents == "truncate")
         return windows.packed(cut, lay.content) if pack else cut
 
-    def dataset(cut: Windows | Packed, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
+    def dataset(
+        cut: Windows | Packed, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None, multiple_of=1
+    ):  # fmt: skip
         if limit is not None:
             cut = cut.take(limit)
         rate = train_rate if limit is None else mask_rate

@@ -6,6 +6,7 @@ A document is cut between words into windows. One window can be read in two ways
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -77,7 +78,7 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
     whole, piece = lay.content + reading.SPECIALS, lay.piece + reading.SPECIALS
     views = {"full": View(f"1 × {whole}", whole), "chunks": View(f"{lay.pieces} × {piece}", piece)}
     cfg = replace(cfg, num_labels=len(labels) or cfg.num_labels)
-    entities = bool(labels) and all(x == "O" or x[1:2] == "-" for x in labels)
+    entities = _entity_tags(labels)
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
         x_BTD, _ = pooling.encode(encode, params, batch, key)
@@ -95,7 +96,9 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
             "loss": optax.softmax_cross_entropy_with_integer_labels(scores, labels.clip(0)),
         }
 
-    def dataset(cut: Windows, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None):
+    def dataset(
+        cut: Windows, tokenizer, view: str, batch_size: int, *, seed: int = 0, limit: int | None = None, multiple_of=1
+    ):  # fmt: skip
         cut = cut if limit is None else cut.take(limit)
         if view == "chunks":
             base.check_choice("batches (with the view 'chunks', whose inputs have one shape already)", batches, ("fixed",))
@@ -107,7 +110,7 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
         sizes = [piece if view == "chunks" else reading.SPECIALS + sum(len(p.ids) for p in w) for w in cut.pieces]
         return batching.dataset(
             sizes, read, way=batches, length=views[view].length, batch_size=batch_size, seed=seed if limit is None else None,
-            fill={"input_ids": tokenizer.pad_token_id or 0, "labels": UNUSED},
+            fill={"input_ids": tokenizer.pad_token_id or 0, "labels": UNUSED}, multiple_of=multiple_of,
         )  # fmt: skip
 
     return Task(
@@ -116,6 +119,22 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
         partial(base.check_tokenizer, vocab_size=cfg.vocab_size),
         ("f1", "accuracy") if entities else ("accuracy",), "words", "documents", ABOUT if entities else PLAIN,
     )  # fmt: skip
+
+
+def _entity_tags(labels: Sequence[str]) -> bool:
+    """Whether the tags mark entities, as B-PER; yes where they are not known yet.
+
+    Raises:
+      ValueError: prefixes that conlleval does not count.
+    """
+    prefixes = {x[0] for x in labels if x != "O" and re.fullmatch(r"[A-Z]-.+", x)}
+    if not all(x == "O" or re.fullmatch(r"[A-Z]-.+", x) for x in labels):
+        return False
+    if prefixes - set("BIES"):
+        raise ValueError(
+            f"tags begin with {', '.join(sorted(prefixes))}; entity F1 knows B, I, E and S (and O alone): write U as S, L as E"
+        )
+    return True
 
 
 def prepare(docs, tokenizer, *, labels: Sequence[str], lay: windows.Layout) -> Windows:
@@ -129,6 +148,8 @@ def prepare(docs, tokenizer, *, labels: Sequence[str], lay: windows.Layout) -> W
     numbers = {name: i for i, name in enumerate(labels)}
     out, long, none = Windows([], [], []), 0, 0
     for number, doc in enumerate(docs):
+        if doc.tags is None:
+            raise ValueError(f"{doc.where}: the document has no tags; this task needs words and tags (see lpe/data/sources.py)")
         unknown = sorted(set(doc.tags) - set(numbers))
         if unknown:
             raise ValueError(f"{doc.where}: tag {unknown[0]!r} is none of {list(labels)}")

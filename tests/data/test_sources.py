@@ -253,3 +253,9 @@ def test_what_labels_and_tags_refuse(what):
     ]:
         with pytest.raises(ValueError, match=message):
             of(docs)
+
+
+def test_half_a_character_is_named_by_its_line(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": "bad \\ud800"}\n')
+    with pytest.raises(ValueError, match="a.jsonl, line 2: the text holds half a character"):
+        sources.documents({"source": str(tmp_path / "a.jsonl")})
