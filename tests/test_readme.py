@@ -67,3 +67,11 @@ def test_its_speeds_are_those_of_the_committed_benchmark():
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
     for row in [cells[0], *cells[2:]]:
         assert f"| {' | '.join(row[i] for i in (0, 1, 3, 4, 5))} |" in README.splitlines()
+
+
+def test_its_table_of_genres_is_that_of_the_committed_sweep():
+    lines = (ROOT / "experiments/results/classify/report.md").read_text(encoding="utf-8").splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert len(cells) == 7
+    for row in [cells[0], *cells[2:]]:
+        assert f"| {' | '.join(row[i] for i in (0, 1, 3, 5))} |" in README.splitlines()
