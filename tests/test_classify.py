@@ -234,6 +234,7 @@ def test_wrong_data_is_named(mini):
         make(mini, batches="packed").dataset(task.prepare(documents(), mini.tokenizer), mini.tokenizer, "chunks", 2)
 
 
+@pytest.mark.heavy
 def test_evaluation_on_other_data_keeps_the_classes_of_the_run(tmp_path):
     """A subset of the classes is judged by the run's numbers; a class that the run never saw is refused by its line."""
     from configs import classify as config_file

@@ -42,6 +42,7 @@ def lines(folder) -> list[dict]:
     return [json.loads(x) for x in (folder / "results.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.heavy
 def test_every_run_has_its_line_and_repeats_are_one_row(swept):
     _, out = swept
     got = lines(out)
@@ -55,6 +56,7 @@ def test_every_run_has_its_line_and_repeats_are_one_row(swept):
     assert (out / "sweep.png").stat().st_size > 10_000
 
 
+@pytest.mark.heavy
 def test_it_goes_on_where_it_was_stopped(swept, config, monkeypatch):
     folder, out = swept
     before = lines(out)
@@ -66,6 +68,7 @@ def test_it_goes_on_where_it_was_stopped(swept, config, monkeypatch):
     assert ran == ["α-=-0.4.1"] and lines(out) == before
 
 
+@pytest.mark.heavy
 def test_a_line_that_a_kill_cut_is_done_again(swept, config):
     folder, out = swept
     before = lines(out)
@@ -74,6 +77,7 @@ def test_a_line_that_a_kill_cut_is_done_again(swept, config):
     assert lines(out) == before
 
 
+@pytest.mark.heavy
 def test_what_cannot_be_swept_is_refused_before_the_first_run(swept, config, tmp_path):
     folder, out = swept
     (tmp_path / "tiny.py").write_text(CONFIG.replace('"seed": seed', '"seed": seed + 1'))
@@ -90,6 +94,7 @@ def test_what_cannot_be_swept_is_refused_before_the_first_run(swept, config, tmp
         sweep.run(str(tmp_path / "tiny.py"), config, tmp_path / "out")
 
 
+@pytest.mark.heavy
 def test_results_are_copied_for_the_repository(swept, monkeypatch, tmp_path):
     monkeypatch.setattr(sweep, "RESULTS", tmp_path)
     target = sweep.commit(swept[1], "tiny")

@@ -129,6 +129,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_batch(tmp_pa
         train.run(c, tmp_path / "run")
 
 
+@pytest.mark.heavy
 def test_a_gradient_that_is_not_finite_stops_the_run_and_the_last_good_state_stays(tmp_path, monkeypatch):
     c = config()
     c["save"]["every_minutes"] = 1e-9
@@ -152,6 +153,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_the_last_good_state_sta
     assert max(r["step"] for r in rows(tmp_path / "run")) == 4
 
 
+@pytest.mark.heavy
 def test_the_best_evaluation_is_kept_and_training_ends_early(tmp_path, mini):
     """A rate that destroys the model: the best evaluation is that before training, and two worse ones end the run."""
     c = config(steps=9)
@@ -175,6 +177,7 @@ def test_the_best_evaluation_is_kept_and_training_ends_early(tmp_path, mini):
     assert f"| {said} | 0 |" in (folder / "report.md").read_text(), "the table ends at the result"
 
 
+@pytest.mark.heavy
 def test_a_best_evaluation_that_is_gone_is_said(tmp_path):
     c = config(steps=2)
     c["optim"] |= {"learning_rate": 0.5, "warmup_steps": 0}
@@ -187,6 +190,7 @@ def test_a_best_evaluation_that_is_gone_is_said(tmp_path):
         train.run(c, folder)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("freeze", ["first_2_layers", "all_but_positions", "new_rows_only"])
 def test_what_is_frozen_comes_out_of_a_run_as_it_went_in(tmp_path, mini, freeze):
     c = config(steps=2)
@@ -214,6 +218,7 @@ def stock(model, folder: Path) -> list[np.ndarray]:
     return list(load_file(folder / "model.safetensors").values())
 
 
+@pytest.mark.heavy
 def test_a_moving_average_in_parts_with_tensorboard(tmp_path):
     """The model that is saved and judged is the average; event files hold the curve."""
     c = config(steps=3, accumulate=2, log_every=1)
@@ -267,6 +272,7 @@ def test_a_wrong_checkpoint_is_refused_with_the_ways_out(tmp_path, mini):
         train.run({**config(), "checkpoint": str(tmp_path / "bare")}, tmp_path / "run")
 
 
+@pytest.mark.heavy
 def test_bfloat16_trains(tmp_path):
     c = config()
     c["dtype"] = "bfloat16"
