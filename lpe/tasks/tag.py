@@ -131,9 +131,8 @@ def _entity_tags(labels: Sequence[str]) -> bool:
     if not all(x == "O" or re.fullmatch(r"[A-Z]-.+", x) for x in labels):
         return False
     if prefixes - set("BIES"):
-        raise ValueError(
-            f"tags begin with {', '.join(sorted(prefixes))}; entity F1 knows B, I, E and S (and O alone): write U as S, L as E"
-        )
+        odd = ", ".join(sorted(prefixes - set("BIES")))
+        raise ValueError(f"tags begin with {odd}; entity F1 knows B, I, E and S (and O alone): write U as S, L as E")
     return True
 
 
