@@ -35,6 +35,8 @@ def get_config(argument: str | None = None):
         only="",  # beginnings of the arms to run, joined by +, "" for all
         debug=False,
     )
+    if arg.debug:
+        arg.update(length=256, middle=0)
     config = common.get_config()
     config.name = "classify"
     config.checkpoint = arg.checkpoint

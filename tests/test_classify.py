@@ -134,7 +134,7 @@ def test_chunks_are_encoded_apart_and_pooled_together(mini, texts, pool):
         states, firsts = [], []
         for chunk, mask in zip(batch["input_ids"][row], batch["attention_mask"][row], strict=True):
             if mask.any():
-                x = np.asarray(mini.encode({"input_ids": chunk[None, : mask.sum()]}))[0]
+                x = np.asarray(mini.encode({"input_ids": chunk[None], "attention_mask": mask[None]}))[0, : mask.sum()]
                 states.append(x)
                 firsts.append(x[0])
         pooled = np.mean(firsts, axis=0) if pool == "cls" else np.concatenate(states).mean(axis=0)

@@ -100,7 +100,8 @@ def test_chunks_are_encoded_apart(mini, cut):
     got = np.asarray(task.predict(w, batch)["label"]).reshape(3, 128)
     for c, mask in enumerate(batch["attention_mask"][0]):
         if mask.any():
-            x = np.asarray(mini.encode({"input_ids": batch["input_ids"][0, c][None, : mask.sum()]}))[0]
+            alone = {"input_ids": batch["input_ids"][0, c][None], "attention_mask": mask[None]}
+            x = np.asarray(mini.encode(alone))[0, : mask.sum()]
             scores = x @ np.asarray(w["tagger"]["kernel"]) + np.asarray(w["tagger"]["bias"])
             assert (got[c, : mask.sum()] == scores.argmax(-1)).all()
 
