@@ -83,7 +83,7 @@ def test_pooling_equals_a_plain_loop(how):
             np.testing.assert_allclose(got[row, slot], want, rtol=1e-6)
 
 
-@pytest.mark.parametrize("pool", pooling.POOLING)
+@pytest.mark.parametrize("pool", ["cls", "mean"])
 def test_packed_and_bucketed_texts_score_as_single_ones(mini, long, texts, pool):
     got = {}
     for way in batching.WAYS:
