@@ -68,7 +68,8 @@ def run(config: dict, folder: Path) -> Path:
                 for row in rows(arm, jax.jit(arm.task.predict), params, step):
                     log.add(row)
             done.append((name, target, arm))
-    report.write(folder / "eval", [(n, path, arm.task, {**arm.config["eval"], "best": ""}) for n, path, arm in done])
+    if sharding.leads():
+        report.write(folder / "eval", [(n, path, arm.task, {**arm.config["eval"], "best": ""}) for n, path, arm in done])
     return folder / "eval"
 
 

@@ -33,15 +33,14 @@ def row(items: Sequence[Item], length: int, slots: int, fill: dict[str, int]) ->
       each token array [length] ([C, length] for one item in chunks), segment_ids (item s has s + 1, padding 0), attention_mask;
       each value [slots].
     """
-    out = {}
-    for key in items[0].tokens:
-        parts = np.concatenate([item.tokens[key] for item in items], axis=-1)
-        pad = [(0, 0)] * (parts.ndim - 1) + [(0, length - parts.shape[-1])]
-        out[key] = np.pad(parts, pad, constant_values=fill.get(key, 0)).astype(np.int32)
+
+    def padded(parts: list[np.ndarray], value: int) -> np.ndarray:
+        x = np.concatenate(parts, axis=-1)
+        return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, length - x.shape[-1])], constant_values=value).astype(np.int32)
+
+    out = {key: padded([item.tokens[key] for item in items], fill.get(key, 0)) for key in items[0].tokens}
     marks = [np.full(i.tokens["input_ids"].shape, s + 1) * i.tokens.get("attention_mask", 1) for s, i in enumerate(items)]
-    marks = np.concatenate(marks, axis=-1)
-    pad = [(0, 0)] * (marks.ndim - 1) + [(0, length - marks.shape[-1])]
-    out["segment_ids"] = np.pad(marks, pad).astype(np.int32)
+    out["segment_ids"] = padded(marks, 0)
     out["attention_mask"] = (out["segment_ids"] > 0).astype(np.int32)
     for key in items[0].values:
         values = [item.values[key] for item in items]

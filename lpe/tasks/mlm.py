@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from lpe.data import windows
+from lpe.data import reading, windows
 from lpe.data.windows import Layout, Packed, Windows
 from lpe.models import bert
 from lpe.tasks import base
@@ -215,10 +215,8 @@ def _filled(x: np.ndarray, axis: int, size: int, value: int) -> np.ndarray:
 
 def frame(part: np.ndarray, size: int, tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """[CLS] part [SEP] and padding, with its attention mask."""
-    pad = len(part) - size
-    fill = tokenizer.pad_token_id or 0
-    ids = np.concatenate([[tokenizer.cls_token_id], part[:size], [tokenizer.sep_token_id], np.full(pad, fill)])
-    return ids.astype(np.int32), np.concatenate([np.ones(size + windows.SPECIALS), np.zeros(pad)]).astype(np.int32)
+    ids, pad = reading.frame(part[:size], tokenizer), (0, len(part) - size)
+    return np.pad(ids, pad, constant_values=tokenizer.pad_token_id or 0), np.pad(np.ones(len(ids), np.int32), pad)
 
 
 def join(examples: Sequence[dict]) -> dict[str, np.ndarray]:
