@@ -110,8 +110,8 @@ def _differences(series: dict) -> Iterator[str]:
     (name, label), seen = next(iter(series.items()))
     lines = []
     for (other, other_label), rows in series.items():
-        last = [(rows[-1], f"after {rows[-1]['step']} steps")] if len(rows) > 1 else []
-        for row, when in [(rows[0], "before tuning"), *last]:
+        for row in rows[:1] + rows[1:][-1:]:
+            when = f"after {row['step']} steps" if row["step"] else "before tuning"
             if row is not seen[-1] and [(w, n) for w, _, n in row["by_unit"]] == [(w, n) for w, _, n in seen[-1]["by_unit"]]:
                 lines.append(f"| {other}, {other_label}, {when} | {_paired(seen[-1], row)} |")
     if lines:
@@ -154,7 +154,7 @@ def _speed(timed: list[dict]) -> str:
 
 def _curve(series: dict, task: Task, path: Path) -> None:
     metric = task.metrics[0]
-    figure, axes = _figure(f"{words(metric)} on held-out {task.counted} (bars: ± 1 standard error)", "training step", metric)
+    figure, axes = _figure(f"{words(metric)} on held-out text (bars: ± 1 standard error)", "training step", metric)
     for (name, label), seen in series.items():
         y, se = [100 * r[metric] for r in seen], [100 * (r.get(metric + "_se") or 0) for r in seen]
         axes.errorbar([r["step"] for r in seen], y, se, marker="o", capsize=3, label=f"{name}, read as {label}")

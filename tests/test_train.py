@@ -243,7 +243,7 @@ def test_only_evaluating_an_earlier_run(whole, tmp_path):
     out = train.run(c, whole)
     found = metrics.read(out / "hier/metrics.jsonl")
     assert [(r["view"], r["step"], len(r["by_unit"])) for r in found] == [("full", 4, 3), ("first", 4, 3)]
-    assert "1 × 128 (truncated)" in report.text(out)
+    assert "1 × 128 (truncated)" in report.text(out) and "before tuning" not in report.text(out)
     last = [r for r in rows(whole) if r["kind"] == "eval" and r["view"] == "full"][-1]
     c["eval"] |= config()["eval"]
     train.run(c, whole)
