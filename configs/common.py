@@ -17,7 +17,7 @@ def get_config() -> Any:
             "seed": 0,
             "checkpoint": "bert-mini",  # a folder, a hub id, or an embedded name
             "ignore": (),  # beginnings of tensor names in it to leave out, as of heads that lpe does not know
-            "position": {"name": "learned"},
+            "position": {"name": "learned"},  # or a list of such, set as configs/position.py does it
             "attention": {"name": "full"},
             "dtype": "float32",  # of the computation; parameters are float32
             "remat": "none",

@@ -68,7 +68,7 @@ def check(config: dict) -> None:
     """Builds all that config.json allows to build, without weights; so a bad option stops the run at once."""
     settings.check(config)
     family, cfg, _ = load.read_config(model.find(config["checkpoint"]))
-    position, attention = build.freeze(config["position"]), build.freeze(config["attention"])
+    position, attention = build.positions(config["position"]), build.freeze(config["attention"])
     net = build.network(build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"]))
     task = build.task(config["task"], net)
     sources.check(config["data"])
@@ -86,6 +86,8 @@ def check(config: dict) -> None:
         raise ValueError(f"train.accumulate={t['accumulate']} does not divide train.batch_size={t['batch_size']}")
     if config["mode"] == "train":
         Best.check(config["eval"], task)
+        if config["save"]["dtype"] != "no":
+            build.check_stock(net)
     sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 
 
@@ -103,7 +105,8 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     fitted = heads.fit(mod, task, seed)
     params = fitted.model.params | fitted.extra
     specs = build.network(fitted.model.recipe).specs | task.specs
-    plan = optim.plan(config["optim"], specs, build.network(mod.recipe).position.rows, fitted.fresh)
+    fresh = fitted.fresh | _new_positions(fitted.model)
+    plan = optim.plan(config["optim"], specs, build.network(mod.recipe).position.rows, fresh)
     _once(cache, ("table", list(specs), config["optim"]), lambda: log.info("%s", optim.table(plan, specs, config["optim"])))
     task = build.task(spec, build.network(mod.recipe, optim.frozen_layers(plan, specs)))
     key = ("examples", config["checkpoint"], spec, config["data"])
@@ -126,6 +129,12 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     views = {v: task.dataset(heldout, mod.tokenizer, v, e["batch_size"], limit=e["examples"]) for v in e["views"]}
     train_step = step.make(task, tx, plan, accumulate=t["accumulate"], ema=config["optim"]["ema"])
     return Arm(config, fitted.model, task, mesh, train_step, state, batches, views, train.where)
+
+
+def _new_positions(mod: model.Model) -> set[str]:
+    """Parameters of the position method that checkpoints of this family do not bring: they start from chance."""
+    brought = build.network(build.Recipe(mod.recipe.family, mod.config, ())).specs
+    return {p for p in build.network(mod.recipe).specs if p.startswith("position/") and p not in brought}
 
 
 def _once(cache: dict[tuple, Any], key: Any, make: Callable[[], Any]) -> Any:

@@ -11,9 +11,11 @@ from lpe.attention.base import AttentionPattern
 from lpe.models import bert, layers
 from lpe.models.bert import BertConfig
 from lpe.params import Spec
+from lpe.positions import base
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
+Position = Mapping[str, Any] | Sequence[Mapping[str, Any]]  # one method, or several to compose
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 HEADS: dict[str, tuple[Callable[[BertConfig], dict[str, Spec]], ...]] = {
     "mlm": (bert.mlm_specs,),
@@ -35,7 +37,7 @@ class Recipe(NamedTuple):
     family: str
     config: BertConfig
     heads: tuple[str, ...]
-    position: tuple = (("name", "learned"),)
+    position: tuple = ((("name", "learned"),),)  # of `positions`
     attention: tuple = (("name", "full"),)
     dtype: str = "float32"
     remat: str = "none"
@@ -58,6 +60,52 @@ def freeze(value: Any) -> Any:
     return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
+def positions(spec: Position, max_length: int | None = None) -> tuple:
+    """Recipe.position of what a user writes: {"name": …, options}, or a list of such, which are composed.
+
+    Args:
+      max_length: for every method that has an option of this name.
+
+    Raises:
+      ValueError: neither of the two; or a max_length that no method takes.
+    """
+    listed = [spec] if isinstance(spec, Mapping) else spec
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(s, Mapping) for s in listed):
+        raise ValueError(f"position={spec!r}, allowed are {{'name': …, options}} or a list of such")
+    if max_length is not None:
+        takes = [registry.takes("positions", s, "max_length") for s in listed]
+        if not any(takes):
+            raise ValueError(f"max_length={max_length}: position {list(listed)} has no limit, so leave max_length out")
+        listed = [{**s, "max_length": max_length} if t else s for s, t in zip(listed, takes, strict=True)]
+    return tuple(freeze(s) for s in listed)
+
+
+def names(recipe: Recipe) -> str:
+    """For messages: 'hierarchical', or 'learned' + 'alibi'."""
+    return " + ".join(repr(dict(s)["name"]) for s in recipe.position)
+
+
+def position_method(recipe: Recipe) -> PositionMethod:
+    """The recipe's position methods as one. Raises ValueError for a wrong option, or two that do not go together."""
+    made = [(dict(s).get("name", ""), registry.make("positions", dict(s), recipe.config)) for s in recipe.position]
+    return base.compose(made)
+
+
+def _check_together(recipe: Recipe, position: PositionMethod, pattern: AttentionPattern) -> None:
+    """Raises ValueError where the attention pattern cannot do what the position method needs."""
+    name = dict(recipe.attention)["name"]
+    if unheard := sorted(base.hooks(position) - {"embed"} - pattern.hooks):
+        raise ValueError(
+            f"position {names(recipe)} needs the hook {unheard[0]!r}, which attention {name!r} does not have; it has "
+            f"{', '.join(sorted(pattern.hooks)) or 'none'}. Take another of the two"
+        )
+    if "causal_only" in position.claims and "causal" not in pattern.claims:
+        raise ValueError(
+            f"position {names(recipe)} is for causal attention only, and attention {name!r} as given lets a query see "
+            'later keys; use attention={"name": "full", "causal": True}, or another position method'
+        )
+
+
 def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
     """Makes the methods that the recipe names and binds them to the encoder.
 
@@ -72,8 +120,9 @@ def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
     if recipe.remat not in bert.REMAT:
         raise ValueError(f"remat={recipe.remat!r} is not known{registry.nearest(recipe.remat, sorted(bert.REMAT))}")
     cfg = recipe.config
-    position: PositionMethod = registry.make("positions", dict(recipe.position), cfg)
+    position = position_method(recipe)
     pattern: AttentionPattern = registry.make("attention", dict(recipe.attention), cfg)
+    _check_together(recipe, position, pattern)
     mixer = layers.attention_mixer(cfg, position, pattern)
     specs = bert.specs(cfg, position, mixer)
     for head in recipe.heads:
@@ -96,11 +145,35 @@ def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
 
 def too_long(length: int, recipe: Recipe, limit: int) -> str:
     """The message for an input that the positions do not reach; nothing is ever clamped or cut."""
+    way = '{"name": "hierarchical"}' if recipe.position == positions({"name": "learned"}) else "…"
     return (
-        f"an input of {length} tokens is longer than the {limit} positions of {dict(recipe.position)['name']!r}; either cut or "
-        f"chunk the text to {limit} tokens, or extend the model: "
-        f'model.extend(max_length={length}, position={{"name": "hierarchical"}})'
+        f"an input of {length} tokens is longer than the {limit} positions of {names(recipe)}; either cut or chunk the text to "
+        f"{limit} tokens, or extend the model: "
+        f"model.extend(max_length={length}, position={way})"
     )
+
+
+def check_stock(net: Network) -> None:
+    """Raises ValueError, with the reason and the way out, where no stock class of transformers expresses the model."""
+    recipe, position = net.recipe, net.position
+    if net.pattern.specs or recipe.attention != freeze({"name": "full"}):
+        raise ValueError(
+            f"attention {dict(recipe.attention)} has no stock class that lpe writes; extend with full first, or keep the model "
+            "in lpe (in a run: --config.save.dtype=no)"
+        )
+    if base.hooks(position) != {"embed"}:
+        raise ValueError(
+            f"position {names(recipe)} acts within attention, and no stock class that lpe writes does so; extend with "
+            "a method that makes a table, as hierarchical, or keep the model in lpe (in a run: --config.save.dtype=no)"
+        )
+    if "length_dependent" in position.claims:
+        raise ValueError(
+            f"position {names(recipe)} gives a place other vectors in short inputs than in long ones, which no table "
+            'and no stock class expresses; extend with another method, as position={"name": "interpolate"}, or keep the model '
+            "in lpe (in a run: --config.save.dtype=no)"
+        )
+    if position.max_length is None:
+        raise ValueError(f"position {names(recipe)} has no limit; give one: model.extend(max_length=…, position=…)")
 
 
 def task(spec: Mapping[str, Any], net: Network):

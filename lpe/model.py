@@ -18,6 +18,7 @@ from lpe.build import Recipe
 from lpe.checkpoint import export, load, mapping
 from lpe.checkpoint.folder import find, read_tokenizer
 from lpe.models import bert
+from lpe.positions import base
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Model:
         self,
         *,
         max_length: int | None = None,
-        position: Mapping[str, Any] | None = None,
+        position: build.Position | None = None,
         attention: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> "Model":
@@ -102,51 +103,56 @@ class Model:
 
         Args:
           max_length: positions wanted; shorthand for the option of that name of `position`.
-          position: {"name": …, options}. Default: hierarchical when max_length is given, else unchanged.
+          position: {"name": …, options}, or a list of such. Default: hierarchical when max_length is given, else unchanged.
           attention: {"name": …, options}. Default: unchanged.
-          seed: for rows that are drawn anew (`random`).
+          seed: for parameters that are drawn anew (`random`, `shaw`, `t5`, `transformer_xl`).
 
         Raises:
-          ValueError: an unknown method or option, or a length that the method does not reach.
+          ValueError: an unknown method or option, a length that the method does not reach, or methods that do not go together.
         """
         cfg = self.config
         if "table" in self.params.get("position", {}):
             cfg = dataclasses.replace(cfg, max_position_embeddings=self.params["position"]["table"].shape[0])
         recipe = self.recipe._replace(config=cfg)
         if position is not None or max_length is not None:
-            spec = dict(position or {"name": "hierarchical"})
-            if max_length is not None:
-                spec["max_length"] = max_length
-            recipe = recipe._replace(position=build.freeze(spec))
-            n = cfg.max_position_embeddings - cfg.reserved_rows
-            if (wanted := spec.get("max_length")) is not None and isinstance(wanted, int) and wanted <= n:
-                log.warning("max_length=%d is within the %d trained positions: nothing is extended", wanted, n)
+            spec = {"name": "hierarchical"} if position is None else position
+            recipe = recipe._replace(position=build.positions(spec, max_length))
         if attention is not None:
             recipe = recipe._replace(attention=build.freeze(attention))
+        there = self.params.get("position", {})
         if recipe.position == self.recipe.position:
-            recipe = recipe._replace(config=self.config)
-            table = self.params.get("position", {})
+            recipe, own = recipe._replace(config=self.config), there
         else:
-            table = build.network(recipe).position.adopt(self.params.get("position", {}), jax.random.key(seed))
-        new = {**self.params, "position": table}
+            own = build.network(recipe).position.adopt(there, jax.random.key(seed))
+            self._tell_of(recipe)
+        new = {k: x for k, x in self.params.items() if k != "position"} | ({"position": own} if own else {})
         params.check(build.network(recipe).specs, new)
         return dataclasses.replace(self, params=new, recipe=recipe)
+
+    def _tell_of(self, recipe: Recipe) -> None:
+        """Logs what a user should know of the positions that `recipe` gives these weights."""
+        before, after = build.position_method(self.recipe), build.position_method(recipe)
+        n = recipe.config.max_position_embeddings - recipe.config.reserved_rows
+        if base.hooks(before) != base.hooks(after) or before.specs.keys() != after.specs.keys():
+            lost = ", ".join(f"position/{name}" for name in sorted(before.specs.keys() - after.specs.keys()))
+            log.warning(
+                "position %s: these weights were trained with %s, not for it%s; they need training before they are of use",
+                build.names(recipe), build.names(self.recipe), f", and {lost} is left out" if lost else "",
+            )  # fmt: skip
+        elif after.max_length is not None and after.max_length <= n:
+            log.warning("max_length=%d is within the %d trained positions: nothing is extended", after.max_length, n)
 
     def position_table(self) -> Array:
         """The position table as stock classes hold it: reserved rows, then the vector of every position, f32[rows, D].
 
         Raises:
-          ValueError: the method has no limit; extend with max_length first. Or no single table holds its vectors.
+          ValueError: no single table holds the vectors; or the method has no limit, so extend with max_length first.
         """
-        if "length_dependent" in build.network(self.recipe).position.claims:
-            raise ValueError(
-                f"position {dict(self.recipe.position)} gives a place other vectors in short inputs than in long ones, which "
-                'no table and no stock class expresses; extend with another method first, as position={"name": "interpolate"}'
-            )
-        if self.max_length is None:
-            raise ValueError("this position method has no limit; give one: model.extend(max_length=…, position=…)")
-        reserved = self.params["position"]["table"][: self.config.reserved_rows]
-        return jnp.concatenate([reserved, _table(self._bare(), self.max_length)])
+        net = build.network(self.recipe._replace(attention=build.freeze({"name": "full"})))
+        build.check_stock(net)
+        r = self.config.reserved_rows
+        table = self.params.get("position", {}).get("table", jnp.zeros((r, self.config.hidden_size)))  # only padding reads them
+        return jnp.concatenate([table[:r], _table(self._bare(), net.position.max_length)])
 
     def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
         """Writes an ordinary Hugging Face folder: config.json, model.safetensors, the tokenizer.
@@ -155,11 +161,7 @@ class Model:
           folder: must not exist yet, or be empty.
           dtype: float32, float16 or bfloat16, of the file.
         """
-        net = build.network(self.recipe)
-        if net.pattern.specs or self.recipe.attention != build.freeze({"name": "full"}):
-            raise ValueError(
-                f"attention {dict(self.recipe.attention)} has no stock class that lpe writes; extend with full first"
-            )
+        build.check_stock(build.network(self.recipe))
         c = self.companions
         export.save(
             Path(folder).expanduser(), self.params, self.config, self.recipe.family, self.recipe.heads, c.raw,
@@ -250,13 +252,13 @@ def _table(model: Model, length: int) -> Array:
     net = build.network(model.recipe)
     ids = jnp.zeros((1, length), jnp.int32)
     zeros = jnp.zeros((1, length, model.config.hidden_size), jnp.float32)
-    return net.position.embed(model.params["position"], zeros, tokens.from_batch({"input_ids": ids}))[0]
+    return net.position.embed(model.params.get("position", {}), zeros, tokens.from_batch({"input_ids": ids}))[0]
 
 
 def from_pretrained(
     source: str | Path,
     *,
-    position: Mapping[str, Any] | None = None,
+    position: build.Position | None = None,
     attention: Mapping[str, Any] | None = None,
     dtype: str = "float32",
     remat: str = "none",
@@ -268,11 +270,11 @@ def from_pretrained(
 
     Args:
       source: a folder in Hugging Face's form, a hub id, or an embedded name ("bert-mini").
-      position: {"name": …, options}; default: the trained table.
+      position: {"name": …, options}, or a list of such; default: the trained table.
       attention: {"name": …, options}; default: full.
       dtype: compute dtype, float32 or bfloat16; parameters are float32.
       remat: what the backward pass recomputes: none, full, dots.
-      seed: for rows that are drawn anew.
+      seed: for parameters that are drawn anew.
       ignore: beginnings of the names of tensors to leave out; else a tensor that lpe has no use for is an error.
       overrides: attributes that replace config.json's, as num_labels=3 or model_type="roberta".
 
@@ -282,8 +284,8 @@ def from_pretrained(
     folder = find(source)
     family, cfg, _ = load.read_config(folder, overrides)
     wanted = Recipe(family, cfg, (), dtype=dtype, remat=remat)
-    wanted = wanted._replace(position=build.freeze(position)) if position else wanted
-    wanted = wanted._replace(attention=build.freeze(attention)) if attention else wanted
+    wanted = wanted._replace(position=build.positions(position)) if position is not None else wanted
+    wanted = wanted._replace(attention=build.freeze(attention)) if attention is not None else wanted
     build.network(wanted)  # a bad option shows before the weights are read
     src = load.read(folder, overrides, ignore)
     recipe = Recipe(src.family, src.config, src.heads, dtype=dtype, remat=remat)

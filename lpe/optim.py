@@ -79,7 +79,7 @@ def _layers(specs: dict[str, Spec]) -> int:
 
 
 def _named_rules(freeze: str, fresh: Collection[str], layers: int) -> rules.Rules:
-    first = [(re.escape(p), "train") for p in fresh]
+    first = [(re.escape(p).replace("position/", r"position/(\d+/)?"), "train") for p in fresh]
     if freeze == "none":
         return [(".*", "train")]
     if freeze == "all_but_positions":
@@ -90,12 +90,13 @@ def _named_rules(freeze: str, fresh: Collection[str], layers: int) -> rules.Rule
     if count > layers:
         raise ValueError(f"optim.freeze={freeze!r}, but the model has {layers} layers")
     below = "|".join(map(str, range(count)))
-    return [*first, ("(embeddings|position)/.*", "freeze"), (f"layers/({below})/.*", "freeze"), (".*", "train")]
+    lower = [(f"(layers|position)/({below})/.*", "freeze"), (r"position/\d+/.*", "train")]  # some positions have layers
+    return [*first, *lower, ("(embeddings|position)/.*", "freeze"), (".*", "train")]
 
 
 def _depth(path: str, specs: dict[str, Spec]) -> int:
     """0 for the input, i + 1 for layer i, one more than the last layer for heads."""
-    layer = re.match(r"layers/(\d+)/", path)
+    layer = re.match(r"(?:layers|position)/(\d+)/", path)
     if layer:
         return int(layer[1]) + 1
     if path.startswith(("embeddings/", "position/")):
@@ -126,9 +127,11 @@ def _trained(path: str, spec: Spec, actions: list[str], rows: np.ndarray | None)
 
 def frozen_layers(made: Plan, specs: dict[str, Spec]) -> int:
     """How many of the lowest layers need no gradient, nor anything below them: the backward pass stops there."""
-    if any(t.any() for p, t in made.train.items() if p.startswith(("embeddings/", "position/"))):
+    stacked = {p for p, s in specs.items() if s.axes[:1] == ("layers",)}
+    below = ("embeddings/", "position/")
+    if any(t.any() for p, t in made.train.items() if p.startswith(below) and p not in stacked):
         return 0
-    stacks = [np.broadcast_to(t.ravel(), specs[p].shape[0]) for p, t in made.train.items() if p.startswith("layers/")]
+    stacks = [np.broadcast_to(t.ravel(), specs[p].shape[0]) for p, t in made.train.items() if p in stacked]
     return int(np.logical_and.accumulate(~np.any(stacks, axis=0)).sum())
 
 

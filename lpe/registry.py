@@ -4,9 +4,10 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from types import ModuleType
 
-NOT_METHODS = {"base", "report", "splines", "table"}
+NOT_METHODS = {"base", "checks", "relative", "report", "rotary", "splines", "table"}
 
 
 def names(package: str) -> list[str]:
@@ -23,7 +24,8 @@ def load(package: str, name: str) -> ModuleType:
     """
     known = names(package)
     if name not in known:
-        raise ValueError(f"lpe.{package} has no method {name!r}{nearest(name, known)}")
+        advice = getattr(importlib.import_module(f"lpe.{package}"), "ADVICE", {}).get(name)
+        raise ValueError(f"lpe.{package} has no method {name!r}{f': {advice}' if advice else nearest(name, known)}")
     return importlib.import_module(f"lpe.{package}.{name}")
 
 
@@ -37,6 +39,17 @@ def _keywords(module: ModuleType) -> list[str]:
     return [p.name for p in inspect.signature(module.make).parameters.values() if p.kind == p.KEYWORD_ONLY]
 
 
+def takes(package: str, spec: Mapping, option: str) -> bool:
+    """Whether the method that spec["name"] names has an option. Raises ValueError as make does."""
+    return option in _keywords(load(package, _name(package, spec)))
+
+
+def _name(package: str, spec: Mapping) -> str:
+    if "name" not in spec:
+        raise ValueError(f"a method of lpe.{package} is given as {{'name': ..., options}}, not {spec!r}")
+    return spec["name"]
+
+
 def make(package: str, spec: dict, *args):
     """Calls make(*args, **rest of spec) of the method that spec["name"] names, after checking the keywords.
 
@@ -44,9 +57,8 @@ def make(package: str, spec: dict, *args):
       ValueError: no name, an unknown method or an unknown keyword.
     """
     kwargs = dict(spec)
-    if "name" not in kwargs:
-        raise ValueError(f"a method of lpe.{package} is given as {{'name': ..., options}}, not {spec!r}")
-    name = kwargs.pop("name")
+    name = _name(package, kwargs)
+    del kwargs["name"]
     module = load(package, name)
     allowed = _keywords(module)
     for key in kwargs:

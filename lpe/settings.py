@@ -43,6 +43,10 @@ def _compiles(pattern: Any) -> bool:
 TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v))
 ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
+METHODS = Rule(
+    "{'name': ..., options} or a list of such",
+    lambda v: METHOD.holds(v) or (isinstance(v, (list, tuple)) and bool(v) and all(METHOD.holds(x) for x in v)),
+)
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
 YES_NO = Rule("True, False", lambda v: isinstance(v, bool))
 SIZES = Rule(
@@ -85,7 +89,7 @@ SCHEMA: dict[str, Any] = {
     "seed": Rule("whole numbers from 0 to 2^32 - 1", lambda v: _int(0).holds(v) and v < 2**32),
     "checkpoint": TEXT,
     "ignore": NAMES,
-    "position": METHOD,
+    "position": METHODS,
     "attention": METHOD,
     "dtype": _one_of("float32", "bfloat16"),
     "remat": _one_of("none", "full", "dots"),

@@ -20,6 +20,14 @@ def mini():
     return lpe.from_pretrained("bert-mini")
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of one method stay on one process, which compiles its model once."""
+    for item in items:
+        name = getattr(item, "callspec", None) and item.callspec.params.get("name")
+        if isinstance(name, str):
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
 def pytest_sessionfinish(session, exitstatus):
     """In CI a skipped test is a failed one: nothing is green that was not run."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -261,3 +261,15 @@ def test_adamw_equals_torch_and_spares_norms_and_biases():
     assert not np.allclose(params["a"]["kernel"], params["a"]["bias"])
     np.testing.assert_allclose(params["a"]["kernel"], kernel.detach().numpy(), rtol=1e-5)
     np.testing.assert_allclose(params["a"]["bias"], bias.detach().numpy(), rtol=1e-5)
+
+
+def test_positions_of_layers_belong_to_their_layers():
+    stack = Spec((3, 7, 2), ("layers", None, None), normal(1.0))
+    specs = {**SPECS, "position/relative_key": stack, "position/bias": Spec((4, 2), (None, None), normal(1.0))}
+    plan = optim.plan({**OPTIM, "freeze": "first_2_layers", "layer_decay": 0.5}, specs)
+    assert plan.train["position/relative_key"].ravel().tolist() == [False, False, True]
+    assert not plan.train["position/bias"] and optim.frozen_layers(plan, specs) == 2
+    assert plan.rate["position/relative_key"].ravel().tolist() == [0.125, 0.25, 0.5] and plan.rate["position/bias"] == 0.0625
+    fresh = optim.plan({**OPTIM, "freeze": "first_2_layers"}, specs, None, {"position/relative_key", "position/bias"})
+    assert fresh.train["position/relative_key"].all() and fresh.train["position/bias"]
+    assert optim.frozen_layers(fresh, specs) == 0

@@ -75,3 +75,11 @@ def test_its_table_of_genres_is_that_of_the_committed_sweep():
     assert len(cells) == 7
     for row in [cells[0], *cells[2:]]:
         assert f"| {' | '.join(row[i] for i in (0, 1, 3, 5))} |" in README.splitlines()
+
+
+def test_its_table_of_alphas_is_that_of_the_committed_sweep():
+    lines = (ROOT / "experiments/results/alpha/report.md").read_text(encoding="utf-8").splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("| α")]
+    assert len(cells) == 8
+    for alpha, _, before, after, repeats in cells:
+        assert f"| {alpha.removeprefix('α = ')} | {before} | {after} |" in README.splitlines() and repeats == "3"

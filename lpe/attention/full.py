@@ -1,5 +1,8 @@
 """Every token sees every token of its segment (Vaswani et al. 2017, arXiv 1706.03762)."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -12,7 +15,11 @@ def mask(q_tok: Tokens, k_tok: Tokens, layer: Array, total: int) -> Array:
     return jnp.ones((1, 1, q_tok.index.shape[1], k_tok.index.shape[1]), bool)
 
 
-def attend(params: dict, call: base.Call) -> Array:
+def causal_mask(q_tok: Tokens, k_tok: Tokens, layer: Array, total: int) -> Array:
+    return k_tok.index[:, None, None, :] <= q_tok.index[:, None, :, None]
+
+
+def attend(kept: Callable, params: dict, call: base.Call) -> Array:
     """As the reference, in two thirds of its time on a CPU (12 heads, 512 tokens: 10 for 15 ms, with gradient 31 for 51 ms).
 
     Heads stand before tokens, so that nothing of T × S is ever transposed, and the sum of the softmax divides what the values
@@ -25,7 +32,8 @@ def attend(params: dict, call: base.Call) -> Array:
     extra = call.position.logits(q, call.q_tok, call.k_tok, heads)
     if extra is not None:
         logits_BNTS = logits_BNTS + extra
-    logits_BNTS = jnp.where(base.same_segment(call.q_tok, call.k_tok), logits_BNTS, -jnp.inf)
+    keep = base.same_segment(call.q_tok, call.k_tok) & kept(call.q_tok, call.k_tok, call.layer, call.k_tok.index.shape[1])
+    logits_BNTS = jnp.where(keep, logits_BNTS, -jnp.inf)
     # The bound keeps a row without keys at exp(-inf) = 0; the top moves nothing, so it needs no gradient.
     top = jnp.maximum(logits_BNTS.max(axis=-1, keepdims=True), jnp.finfo(jnp.float32).min)
     e_BNTS = jnp.exp(logits_BNTS - jax.lax.stop_gradient(top))
@@ -62,6 +70,19 @@ _sums.defvjp(
 )
 
 
-def make(cfg) -> base.AttentionPattern:
-    """Full attention over every head at once."""
-    return base.AttentionPattern(mask, base.dense(mask), attend, claims=frozenset({"padding_invariant"}))
+def make(cfg, *, causal: bool = False) -> base.AttentionPattern:
+    """Full attention over every head at once.
+
+    Args:
+      cfg: the model's config.
+      causal: a query sees the keys up to its own place only.
+
+    Raises:
+      ValueError: a causal that is neither True nor False.
+    """
+    if not isinstance(causal, bool):
+        raise ValueError(f"attention.full: causal={causal!r}, allowed are True and False")
+    kept, claims = (causal_mask, {"causal"}) if causal else (mask, set())
+    return base.AttentionPattern(
+        kept, base.dense(kept), partial(attend, kept), claims=frozenset({"padding_invariant", *claims})
+    )

@@ -7,8 +7,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from lpe import registry, tokens
+from lpe.positions import checks
 from lpe.positions.report import TableReport, table_report
-from lpe.positions.table import REACH, check_whole
+
+ADVICE = {  # names that a user may look for here
+    "ntk": "NTK-aware scaling changes the base of waves: sinusoidal_ntk for sinusoidal positions, rope_ntk or rope_dynamic for "
+    "rotary ones. A learned table has no base, so NTK has no meaning for it: take hierarchical, interpolate or copy",
+    "linear": "linear interpolation of a learned table is {'name': 'interpolate'}, of rotary positions {'name': 'rope_linear'}",
+    "relative_key": "BERT's relative_key is Shaw et al. with keys alone: {'name': 'shaw'} has keys and values",
+}
+ADVICE["ntk-aware"] = ADVICE["learned_ntk"] = ADVICE["ntk"]
 
 __all__ = ["TableReport", "extend_table", "table_report"]
 
@@ -48,15 +56,19 @@ def extend_table(
     table = jnp.asarray(table)
     if table.ndim != 2 or not jnp.issubdtype(table.dtype, jnp.floating):
         raise ValueError(f"extend_table: a float table [reserved_rows + n, D] is needed, not {table.dtype}{list(table.shape)}")
-    check_whole("extend_table", "reserved_rows", reserved_rows, 0, table.shape[0] - 1)
-    check_whole("extend_table", "length", length, 1, REACH)
+    checks.whole("extend_table", "reserved_rows", reserved_rows, 0, table.shape[0] - 1)
+    checks.whole("extend_table", "length", length, 1, checks.REACH)
     rows, size = table.shape
     cfg = SimpleNamespace(
-        max_position_embeddings=rows, reserved_rows=reserved_rows, hidden_size=size, initializer_range=initializer_range
-    )
+        max_position_embeddings=rows, reserved_rows=reserved_rows, hidden_size=size, initializer_range=initializer_range,
+        num_hidden_layers=1, num_attention_heads=1, head_dim=size, attention_scale=1.0,
+    )  # fmt: skip
     method = registry.make("positions", {"name": name, "max_length": length, **kw}, cfg)
     if "table" not in method.specs:
-        raise ValueError(f"extend_table: {name!r} keeps no table of positions, so there is none to extend")
+        raise ValueError(
+            f"extend_table: {name!r} keeps no table of positions, so there is none to extend. A learned table has no waves "
+            "whose base or speed could be changed: take hierarchical, interpolate or copy, which make rows of those there are"
+        )
     params = method.adopt({"table": table}, jax.random.key(seed))
     tok = tokens.from_batch({"input_ids": jnp.zeros((1, length), jnp.int32)})
     q_mD = jax.jit(method.embed)(params, jnp.zeros((1, length, size), jnp.float32), tok)[0]

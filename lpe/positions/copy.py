@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
-from lpe.positions import table
+from lpe.positions import checks, table
 from lpe.positions.base import PositionMethod
 
 
@@ -23,8 +23,8 @@ def make(
       ValueError: a value outside its range.
     """
     n = table.count(cfg, "copy", trained_rows)
-    c = table.check_whole("copy", "pin_rows", pin_rows, 0, n - 1)
-    length = table.check_length("copy", max_length, table.REACH, table.REACH, materialize=materialize)
+    c = checks.whole("copy", "pin_rows", pin_rows, 0, n - 1)
+    length = table.check_length("copy", max_length, checks.REACH, checks.REACH, materialize=materialize)
 
     def source(k: Array) -> Array:
         return jnp.where(k < n, k, c + (k - n) % (n - c))

@@ -2,7 +2,7 @@
 
 from jax import Array
 
-from lpe.positions import table
+from lpe.positions import checks, table
 from lpe.positions.base import PositionMethod
 
 
@@ -19,8 +19,8 @@ def make(cfg, *, max_length: int | None = None, trained_rows: int | None = None,
       ValueError: a value outside its range.
     """
     n = table.count(cfg, "grouped", trained_rows)
-    high = table.REACH // n  # k·n stays within int32
-    m = table.check_length("grouped", max_length, high, table.FACTOR * n, n, materialize=materialize)
+    high = checks.REACH // n  # k·n stays within int32
+    m = table.check_length("grouped", max_length, high, checks.FACTOR * n, n, materialize=materialize)
 
     def source(k: Array) -> Array:
         return k * n // m

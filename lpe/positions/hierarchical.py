@@ -11,7 +11,7 @@ in every dtype, while the textbook form loses up to 7e-4 in bfloat16. `reference
 import jax.numpy as jnp
 from jax import Array
 
-from lpe.positions import table
+from lpe.positions import checks, table
 from lpe.positions.base import PositionMethod
 
 
@@ -42,9 +42,9 @@ def make(
     """
     table.check_alpha("hierarchical", alpha)
     n = table.count(cfg, "hierarchical", trained_rows)
-    r = table.check_whole("hierarchical", "reference_row", reference_row, 0, n - 1)
-    c = table.check_whole("hierarchical", "pin_rows", pin_rows, 0, n - 1)
-    reach = min(n + (n - 1 - r) * (n - c), table.REACH)
+    r = checks.whole("hierarchical", "reference_row", reference_row, 0, n - 1)
+    c = checks.whole("hierarchical", "pin_rows", pin_rows, 0, n - 1)
+    reach = min(n + (n - 1 - r) * (n - c), checks.REACH)
     length = table.check_length("hierarchical", max_length, reach, reach, materialize=materialize)
     lam = alpha / (1.0 - alpha)
 

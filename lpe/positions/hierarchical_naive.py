@@ -7,7 +7,7 @@ is changed on short inputs too. The method itself, which keeps them, is `hierarc
 import jax.numpy as jnp
 from jax import Array
 
-from lpe.positions import table
+from lpe.positions import checks, table
 from lpe.positions.base import PositionMethod
 
 
@@ -33,7 +33,7 @@ def make(
     """
     table.check_alpha("hierarchical_naive", alpha)
     n = table.count(cfg, "hierarchical_naive", trained_rows)
-    reach = min(n * n, table.REACH)
+    reach = min(n * n, checks.REACH)
     length = table.check_length("hierarchical_naive", max_length, reach, reach, materialize=materialize)
 
     def rule(p_nD: Array, k: Array) -> Array:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lpe.positions import splines, table
+from lpe.positions import checks, splines, table
 from lpe.positions.base import PositionMethod
 from lpe.registry import nearest
 
@@ -58,13 +58,13 @@ def make(
     degree = DEGREES[kind]
     if n <= degree:
         raise ValueError(f"positions.{name}: kind={kind!r} needs at least {degree + 1} trained rows, there are {n}")
-    c = table.check_whole(name, "pin_rows", pin_rows, 0, n - 1 - degree, f": {kind} needs {degree + 1} other rows")
-    high = table.REACH // n
+    c = checks.whole(name, "pin_rows", pin_rows, 0, n - 1 - degree, f": {kind} needs {degree + 1} other rows")
+    high = checks.REACH // n
     if periodic_after is None:
-        m = length = table.check_length(name, max_length, high, table.FACTOR * n, n, materialize=materialize)
+        m = length = table.check_length(name, max_length, high, checks.FACTOR * n, n, materialize=materialize)
     else:
-        m = table.check_whole(name, "periodic_after", periodic_after, n, high)
-        given = table.check_length(name, max_length, table.REACH, table.REACH, n, materialize=materialize)
+        m = checks.whole(name, "periodic_after", periodic_after, n, high)
+        given = table.check_length(name, max_length, checks.REACH, checks.REACH, n, materialize=materialize)
         length = None if max_length is None else given
 
     def recur(k: Array) -> Array:

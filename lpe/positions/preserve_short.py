@@ -8,7 +8,7 @@ reads row k at position k. The choice is made per sequence, by its number of rea
 import jax.numpy as jnp
 from jax import Array
 
-from lpe.positions import table
+from lpe.positions import checks, table
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
@@ -29,7 +29,7 @@ def make(cfg, *, max_length: int | None = None, trained_rows: int | None = None,
     """
     n = table.count(cfg, "preserve_short", trained_rows)
     m = table.check_length(
-        "preserve_short", max_length, table.REACH - n, table.FACTOR * n, n, materialize=materialize
+        "preserve_short", max_length, checks.REACH - n, checks.FACTOR * n, n, materialize=materialize
     )  # fmt: skip
     s = -(-m // n)
 

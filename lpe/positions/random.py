@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from lpe.positions import table
+from lpe.positions import checks, table
 from lpe.positions.base import PositionMethod
 
 
@@ -18,7 +18,7 @@ def make(cfg, *, max_length: int | None = None, trained_rows: int | None = None)
       ValueError: a value outside its range.
     """
     n = table.count(cfg, "random", trained_rows)
-    length = table.check_length("random", max_length, table.REACH, table.FACTOR * n)
+    length = table.check_length("random", max_length, checks.REACH, checks.FACTOR * n)
     return table.from_rule(
         cfg, "random", table.row, lambda k: jnp.where(k < n, k, -1),
         n=n, max_length=length, claims=frozenset({"identity_on_trained"}), new_rows=max(0, length - n),

@@ -14,19 +14,10 @@ from jax import Array
 from jax.core import Tracer
 
 from lpe.params import Spec, normal
+from lpe.positions import checks
 from lpe.positions.base import PositionMethod
 from lpe.positions.report import table_report
 from lpe.tokens import Tokens
-
-REACH = 2**31 - 1  # positions are int32
-FACTOR = 4  # methods that must know the length offer 4n positions when none is given: 512 rows become 2,048
-
-
-def check_whole(method: str, name: str, value, low: int, high: int, hint: str = "") -> int:
-    """`value`. Raises ValueError unless it is a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise ValueError(f"positions.{method}: {name}={value!r}, allowed are whole numbers from {low} to {high}{hint}")
-    return int(value)
 
 
 def check_alpha(method: str, alpha: float) -> None:
@@ -54,7 +45,7 @@ def count(cfg, method: str, trained_rows: int | None = None) -> int:
     """
     n = cfg.max_position_embeddings - cfg.reserved_rows
     hint = f": the table holds {n} positions; lpe.positions.table_report says which rows are trained"
-    return n if trained_rows is None else check_whole(method, "trained_rows", trained_rows, 1, n, hint)
+    return n if trained_rows is None else checks.whole(method, "trained_rows", trained_rows, 1, n, hint)
 
 
 def check_length(
@@ -74,7 +65,7 @@ def check_length(
     hint = " with this table"
     if low > 1 and isinstance(max_length, (int, np.integer)) and max_length < low:
         hint += f"; {low} positions need no extension: take {{'name': 'learned'}}"
-    return check_whole(method, "max_length", max_length, low, high, hint)
+    return checks.whole(method, "max_length", max_length, low, high, hint)
 
 
 def row(table: Array, k: Array) -> Array:
@@ -121,6 +112,11 @@ def from_rule(
     vectors = row if materialize else rule
 
     def adopt(loaded: dict[str, Array], key: Array) -> dict[str, Array]:
+        if "table" not in loaded:
+            raise ValueError(
+                f"positions.{method}: this model has no trained position table to read; load the checkpoint again with "
+                f'position={{"name": "{method}", …}}, or choose a method without a table'
+            )
         table = jnp.asarray(loaded["table"])[: r + n]
         if max_length is None or max_length > n:
             _warn_untrained(method, table, cfg)

@@ -5,13 +5,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from lpe import model, tokens
-from lpe.attention import full
+from lpe import build, model
 from lpe.models import bert, layers
 from lpe.positions import learned
+from lpe.positions.base import hooks
 
-from .common import N, adopted, at, config, table
+from .common import N, adopted, at, config, heads_of, pattern, placed, table
 
 
 @functools.cache
@@ -19,14 +20,24 @@ def base() -> model.Model:
     return model.initialise(config(2), ())
 
 
-def encode(make, kw: dict, position: np.ndarray) -> np.ndarray:
-    """The last hidden state of one sequence with the given positions."""
+def encode(make, kw: dict, position: np.ndarray, length: int | None = None) -> np.ndarray:
+    """The last hidden state of one sequence with the given positions, as part of one of `length` tokens."""
+    return np.asarray(_compiled(make, build.freeze(kw))(jnp.asarray(position), length or len(position)))
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled(make, kw: tuple):
     cfg, weights = config(2), base().params
-    method = make(cfg, **kw)
+    method = make(cfg, **dict(kw))
     weights = {**weights, "position": method.adopt(weights["position"], jax.random.key(0))}
-    batch = {"input_ids": jnp.arange(len(position))[None] % 20, "position_ids": jnp.asarray(position)[None]}
-    mixer = layers.attention_mixer(cfg, method, full.make(cfg))
-    return np.asarray(bert.encode(weights, cfg, method, mixer, batch, tokens.from_batch(batch)))
+    mixer = layers.attention_mixer(cfg, method, pattern(method))
+
+    @jax.jit
+    def run(position, length):
+        batch = {"input_ids": jnp.arange(len(position))[None] % 20}
+        return bert.encode(weights, cfg, method, mixer, batch, placed(position, length))
+
+    return run
 
 
 def identity_on_trained(make, kw: dict) -> None:
@@ -43,15 +54,15 @@ def identity_on_trained(make, kw: dict) -> None:
 
 
 def length_dependent(make, kw: dict) -> None:
-    """A position's vector in a short sequence is another than in a long one."""
-    method, got = adopted(make, table(), **kw)
-    assert np.abs(at(method, got, [3], length=4) - at(method, got, [3], length=N + 1)).max() > 0
+    """Equal positions in a short sequence are not what they are in a long one."""
+    k = np.arange(5)
+    assert np.abs(encode(make, kw, k) - encode(make, kw, k, length=4 * N)).max() > 1e-4
 
 
 def relative(make, kw: dict) -> None:
     """All positions moved alike change nothing."""
-    k = np.arange(5)
-    np.testing.assert_allclose(encode(make, kw, k), encode(make, kw, k + 3), rtol=0, atol=1e-5)
+    for k in (np.arange(5), np.array([3, 0, 4, 12, 6])):
+        np.testing.assert_allclose(encode(make, kw, k, 5), encode(make, kw, k + 3, 5), rtol=0, atol=1e-5)
 
 
 def direction_blind(make, kw: dict) -> None:
@@ -60,4 +71,23 @@ def direction_blind(make, kw: dict) -> None:
     np.testing.assert_allclose(encode(make, kw, k), encode(make, kw, k[::-1]), rtol=0, atol=1e-5)
 
 
-CLAIMS = {f.__name__: f for f in (identity_on_trained, length_dependent, relative, direction_blind)}
+def causal_only(make, kw: dict) -> None:
+    """The build refuses it where queries see later keys."""
+    position = ({"name": make.__module__.split(".")[-1], **kw},)
+    with pytest.raises(ValueError, match="is for causal attention only"):
+        base().extend(position=position)
+    base().extend(position=position, attention={"name": "full", "causal": True})
+
+
+def query_scale(make, kw: dict) -> None:
+    """Queries are multiplied by positive numbers, one each; keys and values stay; nothing else happens."""
+    method = make(config(), **kw)
+    assert hooks(method) == {"rotate"} and not method.specs
+    q, k, v = heads_of(0, 30)
+    got_q, got_k, got_v = method.rotate({}, q, k, v, *[placed(np.arange(30))] * 2)
+    factor = np.asarray(got_q / q)
+    assert (factor > 0).all() and factor.std(axis=(2, 3)).max() < 1e-5 and factor.max() > 1.1
+    assert (got_k == k).all() and (got_v == v).all()
+
+
+CLAIMS = {f.__name__: f for f in (identity_on_trained, length_dependent, relative, direction_blind, causal_only, query_scale)}

@@ -1,6 +1,8 @@
-"""A small table, the vectors that a method makes of it, and the comparison with a reference."""
+"""A small table and a small attention, what a method makes of them, and the comparison with a reference."""
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -8,9 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lpe import tokens
+from lpe.attention import full
+from lpe.attention.base import Call
 from lpe.models.bert import BertConfig
+from lpe.positions.base import Bound, PositionMethod, hooks
 
 N, D = 8, 16
+PLACES = (np.arange(19), np.random.default_rng(0).permutation(40)[:19])  # in order; out of order and with gaps
 
 
 def config(reserved: int = 0, n: int = N, d: int = D) -> BertConfig:
@@ -46,21 +52,71 @@ def at(method, params: dict, position, length: int | None = None, dtype=jnp.floa
 def adopted(make, P: np.ndarray, reserved: int = 0, **kw):
     """(method, params) of a table; works for any row size."""
     cfg = SimpleNamespace(
-        max_position_embeddings=len(P), reserved_rows=reserved, hidden_size=P.shape[1], initializer_range=0.5
+        max_position_embeddings=len(P), reserved_rows=reserved, hidden_size=P.shape[1], initializer_range=0.5,
+        num_hidden_layers=1, num_attention_heads=2, head_dim=P.shape[1] // 2, attention_scale=(P.shape[1] // 2) ** -0.5,
     )  # fmt: skip
     method = make(cfg, **kw)
     return method, method.adopt({"table": jnp.asarray(P)}, jax.random.key(0))
 
 
 def compare(make, kw: dict, expected, n: int = N, reserved: tuple[int, ...] = (0, 2)) -> None:
-    """Holds the vectors that `make(cfg, **kw)` gives to expected(P), with and without reserved rows.
+    """Holds what `make(cfg, **kw)` gives to a reference.
+
+    Args:
+      expected: P[n, D] -> the vectors [m, D], with and without reserved rows; of a method that acts within attention
+        (q, k, v, positions, params) -> [T, N, H].
 
     Raises:
       AssertionError: they differ by more than 1e-5.
     """
+    if hooks(make(config(), **kw)) - {"embed"}:
+        return compare_attention(make, kw, expected)
     for r in reserved:
         P = table(r, n)
         method, params = adopted(make, P, r, **kw)
         want = expected(P[r:].astype(np.float64))
-        np.testing.assert_allclose(at(method, params, np.arange(len(want))), want, rtol=0, atol=1e-5)
-        np.testing.assert_array_equal(params["table"][:r], P[:r])
+        _hold(make, at(method, params, np.arange(len(want))), want)
+        if "table" in params:
+            np.testing.assert_array_equal(params["table"][:r], P[:r])
+
+
+def pattern(method: PositionMethod):
+    """The attention that a method is for: full, or causal."""
+    return full.make(config(), causal="causal_only" in method.claims)
+
+
+def heads_of(seed: int, count: int) -> list[np.ndarray]:
+    """q, k, v [1, count, 2, 8]."""
+    return list(np.random.default_rng(seed).normal(0, 1, (3, 1, count, 2, D // 2)).astype(np.float32))
+
+
+def placed(positions: np.ndarray, length: int | None = None) -> tokens.Tokens:
+    return tokens.from_batch(
+        {"input_ids": jnp.zeros((1, len(positions)), jnp.int32), "position_ids": jnp.asarray(positions)[None]}
+    )._replace(length=jnp.full((1, len(positions)), len(positions) if length is None else length))
+
+
+def attention(method: PositionMethod, params: dict, *, run: Callable, qkv, tok: tokens.Tokens):
+    """[1, T, N, H] from one attention: of the first layer, where a method has parameters by layer."""
+    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    bound = Bound(*(partial(hook, layer) for hook in (method.rotate, method.logits, method.values)))
+    x = jnp.zeros((1, len(tok.position[0]), D))
+    return run({}, Call(x, x, *qkv, tok, tok, config().attention_scale, bound, jnp.int32(0), lambda w: w))
+
+
+def compare_attention(make, kw: dict, expected) -> None:
+    """As compare, for the dense reference and the fast path."""
+    method, params = adopted(make, table(), **kw)
+    own = {n: np.asarray(x[0] if method.specs[n].axes[0] == "layers" else x, np.float64) for n, x in params.items()}
+    runs = (pattern(method).reference, pattern(method).attend)
+    both = jax.jit(lambda qkv, tok: [attention(method, params, run=run, qkv=qkv, tok=tok)[0] for run in runs])
+    for seed, positions in enumerate(PLACES):
+        qkv = heads_of(seed, len(positions))
+        want = expected(*(x[0].astype(np.float64) for x in qkv), positions, own)
+        for got in both(qkv, placed(positions)):
+            _hold(make, got, want)
+
+
+def _hold(make, got, want) -> None:
+    print(f"largest difference of {make.__module__}: {np.abs(np.asarray(got, np.float64) - want).max():.1e}")
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)

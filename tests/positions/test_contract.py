@@ -1,7 +1,7 @@
 """What every position method keeps, found by walking the package; no method is known by name here.
 
 The test file of a method, test_<name>.py, lists VARIANTS, settings of which any two must differ, and VALUES, settings with
-the reference of the vectors they give.
+the reference of what they give (common.compare).
 """
 
 import dataclasses
@@ -15,9 +15,10 @@ import pytest
 from jax.test_util import check_grads
 
 from lpe import build, model, params, registry
+from lpe.positions.base import hooks
 
-from .claims import CLAIMS, base
-from .common import D, N, adopted, at, compare, config, options, table, token_ids
+from .claims import CLAIMS, base, encode
+from .common import D, N, adopted, at, compare, config, heads_of, options, placed, table, token_ids
 
 NAMES = registry.names("positions")
 TESTS = {name: importlib.import_module(f".test_{name}", __package__) for name in NAMES}
@@ -30,7 +31,8 @@ def make(name: str):
 
 
 def extended(name: str, kw: dict, dtype: str = "float32") -> model.Model:
-    m = base().extend(position={"name": name, **kw})
+    causal = "causal_only" in make(name)(config(), **kw).claims
+    m = base().extend(position={"name": name, **kw}, attention={"name": "full", "causal": True} if causal else None)
     return dataclasses.replace(m, recipe=m.recipe._replace(dtype=dtype))
 
 
@@ -59,7 +61,7 @@ def test_defaults_suffice(name):
     m = extended(name, {})
     params.check(build.network(m.recipe).specs, m.params)
     assert np.isfinite(m.encode(batch_of(m))).all()
-    assert all(p.dtype == jnp.float32 for p in jax.tree.leaves(m.params["position"]))
+    assert all(p.dtype == jnp.float32 for p in jax.tree.leaves(m.params.get("position", {})))
 
 
 @pytest.mark.parametrize("name, kw, want", VALUES)
@@ -109,7 +111,7 @@ def test_gradients(name):
         return (build.network(m.recipe).encode(tree, batch)[0] * weight).sum() / 20
 
     word = m.params["embeddings"]["word"]
-    check_grads(loss, (m.params["position"], word), order=1, modes=["rev"], eps=1e-2, atol=2e-2, rtol=2e-2)
+    check_grads(loss, (m.params.get("position", {}), word), order=1, modes=["rev"], eps=1e-2, atol=2e-2, rtol=2e-2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,7 +129,7 @@ def test_padding_changes_nothing_for_real_tokens(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_other_settings_are_another_method(name):
     models = [extended(name, kw) for kw in TESTS[name].VARIANTS]
-    assert len(models) > 1
+    assert len(models) > 1 or not options(make(name))
     for a, b in combinations(models, 2):
         if a.max_length == b.max_length:
             assert np.abs(a.encode(batch_of(a)) - b.encode(batch_of(b))).max() > 1e-4
@@ -202,6 +204,105 @@ def test_claims_hold(name, kw):
     claimed = make(name)(config(), **kw).claims
     for claim in claimed:
         CLAIMS[claim](make(name), kw)
-    if "length_dependent" not in claimed:
-        with pytest.raises(AssertionError):
-            CLAIMS["length_dependent"](make(name), kw)
+    for claim in {"length_dependent", "direction_blind", "relative"} - claimed:  # these are said wherever they hold
+        if "query_scale" not in claimed:
+            with pytest.raises(AssertionError):
+                CLAIMS[claim](make(name), kw)
+
+
+@pytest.mark.parametrize("name, kw", VARIANTS)
+def test_a_shuffle_of_positions_changes_the_result(name, kw):
+    method = make(name)(config(), **kw)
+    places = np.arange(min(7, method.max_length or 7))
+    shuffled = np.concatenate([places[1::2], places[::2]])
+    change = np.abs(encode(make(name), kw, places) - encode(make(name), kw, shuffled)).max()
+    assert (change > 1e-4) == ("query_scale" not in method.claims)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_knows_neither_its_batch_nor_the_calls_before(name):
+    m = extended(name, {})
+    batch = batch_of(m)
+    before = m.encode(batch)
+    others = {k: np.concatenate([x[:1], x[[4, 4, 3, 4]]]) for k, x in batch.items()}
+    np.testing.assert_allclose(m.encode(others)[0], before[0], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(m.encode(batch), before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_leaves_angles_and_logits_in_float32(name):
+    """At far positions bfloat16 angles would be wrong by radians, and logits by more than their own rounding."""
+    method, params = adopted(make(name), table(), **{k: 4100 for k in ("max_length",) if k in far_options(name)})
+    places = np.array([0, 4001, 4099]) if hooks(method) - {"embed"} else np.arange(3)
+    tok, low = placed(places, 4100), [jnp.asarray(x, jnp.bfloat16) for x in heads_of(0, 3)]
+    high, layer = [x.astype(jnp.float32) for x in low], {n: x[0] for n, x in params.items()}
+    for a, b in zip(method.rotate(layer, *low, tok, tok), method.rotate(layer, *high, tok, tok), strict=True):
+        assert a.dtype == jnp.bfloat16
+        np.testing.assert_allclose(a.astype(jnp.float32), b, rtol=2**-7, atol=2**-7 * float(jnp.abs(b).max()))
+    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    got, want = (method.logits(layer, x[0], tok, tok, slice(0, 2)) for x in (low, high))
+    if want is not None:
+        assert got.dtype == jnp.float32
+        np.testing.assert_allclose(got, want, rtol=0, atol=2**-6 * float(jnp.abs(want).max()))
+
+
+def far_options(name: str) -> set[str]:
+    """Options that a method takes and that do not bring it to its limit."""
+    return options(make(name)) if name not in table_methods() else set()
+
+
+def table_methods() -> set[str]:
+    return {n for n in NAMES if "table" in make(n)(config()).specs}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks_and_heads_give_what_the_whole_gives(name):
+    """Patterns call the hooks for blocks of queries and keys, and for some heads."""
+    method, params = adopted(make(name), table())
+    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    cut = lambda tree, part: jax.tree.map(lambda x: x[:, part], tree)  # noqa: E731
+    for positions in (np.arange(19), np.random.default_rng(0).permutation(40)[:19]):
+        tok, (q, k, v) = placed(positions), map(jnp.asarray, heads_of(0, 19))
+        rows, columns, second = slice(4, 9), slice(2, 17), slice(1, 2)
+        whole = method.rotate(layer, q, k, v, tok, tok)
+        part = method.rotate(layer, q[:, rows], k[:, columns], v[:, columns], cut(tok, rows), cut(tok, columns))
+        for a, b, cols in zip(part, whole, (rows, columns, columns), strict=True):
+            np.testing.assert_allclose(a, b[:, cols], rtol=0, atol=1e-5)
+        want = method.logits(layer, q, tok, tok, slice(0, 2))
+        got = method.logits(layer, q[:, rows, second], cut(tok, rows), cut(tok, columns), second)
+        if want is not None:
+            np.testing.assert_allclose(got, want[:, second, rows, columns], rtol=0, atol=1e-5)
+        weights = jax.nn.softmax(jnp.asarray(heads_of(1, 19)[0]).reshape(1, 2, 8, 19)[:, :, :5], axis=-1)
+        want = method.values(layer, weights, cut(tok, rows), tok, slice(0, 2))
+        halves = [
+            method.values(layer, weights[..., c], cut(tok, rows), cut(tok, c), slice(0, 2)) for c in (slice(0, 7), slice(7, 19))
+        ]
+        if want is not None:
+            np.testing.assert_allclose(halves[0] + halves[1], want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_array_is_larger_than_the_logits(name):
+    """Relative terms are for pairs: nothing of [T, T, H] is there, forwards or backwards."""
+    m = extended(name, {k: 288 for k in ("max_length",) if k in far_options(name)})
+    length = min(288, m.max_length or 288)
+    batch = {"input_ids": jnp.ones((1, length), jnp.int32)}
+
+    def loss(weights):
+        return build.network(m.recipe).encode(weights, batch)[0].sum()
+
+    heads, head_dim = m.config.num_attention_heads, m.config.head_dim
+    largest = max(sizes(jax.make_jaxpr(jax.grad(loss))(m.params).jaxpr))
+    # An index array of a gather may hold a number or two per pair and head.
+    assert largest <= 2 * heads * length * length < head_dim * length * length or length < 288
+
+
+def sizes(jaxpr) -> list[int]:
+    """Elements of every array that a program makes, also within loops and branches."""
+    found = [v.aval.size for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "size")]
+    for e in jaxpr.eqns:
+        for p in jax.tree.leaves(list(e.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+            inner = getattr(p, "jaxpr", p)
+            if hasattr(inner, "eqns"):
+                found += sizes(inner)
+    return found
