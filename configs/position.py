@@ -38,7 +38,7 @@ def get_config(argument: str | None = None):
     config = hier.get_config(shared + ",debug" * arg.debug)
     config.name = f"position, {arg.method}"
     with config.ignore_type():  # a list where the defaults have one method
-        config.position = tuple(method(ARTICLE.get(name, name), arg) for name in arg.method.split("+"))
+        config.position = tuple(method(ARTICLE[name] if name in ARTICLE else name, arg) for name in arg.method.split("+"))
     if arg.causal:
         config.attention = {"name": "full", "causal": True}
     config.eval.views = ("full",)

@@ -1,4 +1,4 @@
-"""Copies what the README shows of a run: `python -m experiments.figures RUN_FOLDER` fills experiments/results/NAME."""
+"""Copies what the README shows of a run: `python -m experiments.figures RUN_FOLDER [NAME]` fills experiments/results/NAME."""
 
 import json
 import shutil
@@ -8,11 +8,14 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 
 
-def main(run: Path) -> None:
-    target = RESULTS / json.loads((run / "config.json").read_text(encoding="utf-8"))["name"]
+def main(run: Path, name: str = "") -> None:
+    target = RESULTS / (name or json.loads((run / "config.json").read_text(encoding="utf-8"))["name"])
     target.mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "versions.json", "report.md", "curve.png", "places.png"):
-        shutil.copy(run / name, target / name)
+    for file in ("config.json", "versions.json", "report.md"):
+        text = (run / file).read_text(encoding="utf-8").replace(str(Path.home()), "~")
+        (target / file).write_text(text, encoding="utf-8")
+    for picture in run.glob("*.png"):
+        shutil.copy(picture, target / picture.name)
     for log in run.glob("*/metrics.jsonl"):
         (target / log.parent.name).mkdir(exist_ok=True)
         shutil.copy(log, target / log.parent.name / log.name)
@@ -20,6 +23,6 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
