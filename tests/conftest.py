@@ -12,6 +12,12 @@ jax.config.update(
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+def pytest_configure(config):
+    """Small models compile twice as fast without LLVM's optimisations; the heavy tests and the main job have them."""
+    if config.getoption("markexpr") == "not heavy":
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+
+
 @pytest.fixture(scope="session")
 def mini():
     """The embedded bert-mini."""

@@ -109,7 +109,7 @@ MUTANTS = [
     ("t5", "distance > 0", "distance < 0"),
     ("t5", "half - exact)).astype", "half)).astype"),
     ("t5", "half // 2", "half"),
-    ("alibi", "-slope[heads", "slope[heads"),
+    ("alibi", "return -jnp.asarray(slope)", "return jnp.asarray(slope)"),
     ("alibi", "-8.0 * np.arange(1, below + 1) / below", "-4.0 * np.arange(1, below + 1) / below"),
     ("alibi", "np.arange(1, below + 1)", "np.arange(below)"),
     (

@@ -44,7 +44,7 @@ def test_a_position_that_a_short_sequence_cannot_have_is_nan():
 
 def test_no_table_expresses_it():
     m = model.initialise(config(), ()).extend(position={"name": "preserve_short"})
-    with pytest.raises(ValueError, match="no table and no stock class expresses; extend with another method first"):
+    with pytest.raises(ValueError, match="no table and no stock class expresses; extend with another method, as"):
         m.position_table()
 
 
