@@ -4,7 +4,8 @@
 
 One model with random weights, batch 1, float32, remat="full" at every length; only the position method differs. A step is the
 mean squared distance of the last hidden states to fixed random targets and its gradient to every parameter, without dropout and
-without an optimiser. In every round each method's step runs in turn, then the matrix products.
+without an optimiser. In every round each method's step runs once, in an order drawn anew, then the matrix products; short
+lengths have more rounds.
 
 A method is given max_length = the length (at least the trained rows) where it takes one, else its defaults. One for causal
 models gets causal attention; one that scales queries, and tells no places apart, stands beside `rope`.
@@ -19,6 +20,7 @@ times: each ratio is taken within a round; its median over the rounds, and in br
 
 import dataclasses
 import json
+import time
 import timeit
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +38,7 @@ from lpe.models.bert import BertConfig
 
 flags.DEFINE_list("lengths", ["512", "2048", "8192"], "Tokens.")
 flags.DEFINE_list("methods", registry.names("positions"), "Which position methods; the baseline runs in any case.")
+flags.DEFINE_float("fill", 100.0, "Seconds to fill with rounds at each length.", lower_bound=0.0)
 flags.DEFINE_integer("trained", 512, "Rows of the trained table.", lower_bound=1)
 flags.DEFINE_integer("layers", 2, "Layers.", lower_bound=1)
 flags.DEFINE_integer("hidden", 256, "Hidden size; the intermediate one is four times that.", lower_bound=1)
@@ -140,8 +143,8 @@ def floor(todo: list[bench_encode.Product]) -> float:
     return sum(bench_encode.floors([p])["jax"]()[0] for p in todo)
 
 
-def measure(todo: list[Case], cfg: BertConfig, length: int, rounds: int) -> tuple[dict, list[dict]]:
-    """The floor of a length, and a row for each case."""
+def measure(todo: list[Case], cfg: BertConfig, length: int, rounds: int, fill: float) -> tuple[dict, list[dict]]:
+    """The floor of a length, and a row for each case; at least so many rounds, and more until `fill` seconds are over."""
     rows, steps = [], []
     for case in todo:
         row: dict[str, Any] = {"method": case.names[-1], "model": case.label, "causal": case.causal, "tokens": length}
@@ -157,9 +160,10 @@ def measure(todo: list[Case], cfg: BertConfig, length: int, rounds: int) -> tupl
         timer = timeit.Timer(run)
         steps.append((row, timer, timer.autorange()[0]))  # warm, and as many as fill 0.2 s
     products = bench_encode.products(cfg, length, train=True)
-    floors = []
-    for _ in range(rounds):
-        for row, timer, number in steps:
+    floors, order, start = [], np.random.default_rng(0), time.monotonic()
+    while len(floors) < rounds or time.monotonic() - start < fill:
+        for i in order.permutation(len(steps)):
+            row, timer, number = steps[i]
             row["seconds"].append(timer.timeit(number) / number)
         floors.append(floor(products))
     return {"tokens": length, "gflop": sum(p.flops for p in products) / 1e9, "seconds": floors}, rows
@@ -198,7 +202,7 @@ def head(cfg: BertConfig, rounds: int) -> str:
     return (
         "# What each position method costs\n\n"
         f"{cfg.num_hidden_layers} layers of {cfg.hidden_size}, {cfg.num_attention_heads} heads, {cfg.max_position_embeddings} "
-        f"trained rows; batch 1, float32, remat full; {rounds} rounds, of which the median, the lowest and the highest. "
+        f"trained rows; batch 1, float32, remat full; {rounds} rounds or more, of which the median, the lowest and the highest. "
         "The docstring of bench_positions.py says what baseline, floor and memory are.\n"
     )
 
@@ -267,7 +271,7 @@ def main(argv: list[str]) -> None:
     settings = {k: v for k, v in bench_encode.settings().items() if k != "torch"} | {"model": dataclasses.asdict(cfg)}
     floors, rows = [], []
     for length in lengths:
-        at_length, new = measure(todo, cfg, length, FLAGS.rounds)
+        at_length, new = measure(todo, cfg, length, FLAGS.rounds, FLAGS.fill)
         compare([at_length], new)
         floors, rows = [*floors, at_length], [*rows, *new]
         report = "\n".join([head(cfg, FLAGS.rounds), table(floors, rows), claims(lengths, rows)])

@@ -34,7 +34,16 @@ def test_its_small_form_prints_a_table_of_finite_numbers(tmp_path):
     assert math.isclose(found["rows"][1]["gflop"], 3 * forward)
 
 
-TINY = ("--layers=1", "--hidden=16", "--heads=2", "--trained=16", "--rounds=1", "--lengths=16,24", "--methods=learned,t5")
+TINY = (
+    "--layers=1",
+    "--hidden=16",
+    "--heads=2",
+    "--trained=16",
+    "--rounds=1",
+    "--fill=0",
+    "--lengths=16,24",
+    "--methods=learned,t5",
+)
 
 
 def test_position_costs_of_a_tiny_model(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def encode(make, kw: dict, position: np.ndarray, length: int | None = None) -> n
     return np.asarray(_compiled(make, build.freeze(kw))(jnp.asarray(position), length or len(position)))
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache
 def _compiled(make, kw: tuple):
     cfg, weights = config(2), base().params
     method = make(cfg, **dict(kw))

@@ -213,8 +213,8 @@ def test_claims_hold(name, kw):
 @pytest.mark.parametrize("name, kw", VARIANTS)
 def test_a_shuffle_of_positions_changes_the_result(name, kw):
     method = make(name)(config(), **kw)
-    places = np.arange(min(7, method.max_length or 7))
-    shuffled = np.concatenate([places[1::2], places[::2]])
+    places = np.arange(5)
+    shuffled = np.array([1, 3, 0, 4, 2])
     change = np.abs(encode(make(name), kw, places) - encode(make(name), kw, shuffled)).max()
     assert (change > 1e-4) == ("query_scale" not in method.claims)
 
