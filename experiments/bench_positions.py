@@ -170,8 +170,8 @@ def measure(todo: list[Case], cfg: BertConfig, length: int, rounds: int, fill: f
 
 
 def over(a: list[float], b: list[float]) -> dict[str, float]:
-    """Ratios round by round."""
-    each = [x / y for x, y in zip(a, b, strict=True)]
+    """Ratios round by round; of other lengths, whose rounds are others, by the median of the second."""
+    each = [x / y for x, y in zip(a, b if len(a) == len(b) else [median(b)] * len(a), strict=True)]
     return {"median": median(each), "lowest": min(each), "highest": max(each)}
 
 
@@ -202,7 +202,7 @@ def head(cfg: BertConfig, rounds: int) -> str:
     return (
         "# What each position method costs\n\n"
         f"{cfg.num_hidden_layers} layers of {cfg.hidden_size}, {cfg.num_attention_heads} heads, {cfg.max_position_embeddings} "
-        f"trained rows; batch 1, float32, remat full; {rounds} rounds or more, of which the median, the lowest and the highest. "
+        f"trained rows; batch 1, float32, remat full; {rounds} rounds or more: the median, the lowest and the highest. "
         "The docstring of bench_positions.py says what baseline, floor and memory are.\n"
     )
 

@@ -80,6 +80,7 @@ def test_position_costs_are_compared_within_a_round_and_a_kind_of_attention():
         row("random", True, [1.0, 1.0, 2.0], 4),
         row("xpos", True, [3.0, 2.0, 2.0], 6),
     ]
+    assert bench_positions.over([2.0, 4.0], [1.0, 2.0, 3.0])["median"] == 1.5
     bench_positions.compare([{"tokens": 8, "seconds": [0.5, 0.5, 0.5]}], rows)
     assert rows[2]["time_of_baseline"] == {"median": 2.0, "lowest": 1.0, "highest": 3.0}
     assert rows[2]["time_of_floor"]["median"] == 4.0

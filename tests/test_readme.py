@@ -1,5 +1,6 @@
 """The README says what is: its commands are those that CI runs, its Python runs, its figures are a run's."""
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,3 +85,13 @@ def test_its_table_of_alphas_is_that_of_the_committed_sweep():
     assert len(cells) == 8
     for alpha, _, before, after, repeats in cells:
         assert f"| {alpha.removeprefix('α = ')} | {before} | {after} |" in README.splitlines() and repeats == "3"
+
+
+def test_its_costs_of_positions_are_those_of_the_committed_benchmark():
+    found = json.loads((ROOT / "experiments/results/bench_positions/results.json").read_text(encoding="utf-8"))["rows"]
+    rows = {(r["method"], r["tokens"]): r for r in found if not r["causal"] and "refused" not in r}
+    table = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", README.split("## Speed")[1], re.M)
+    assert len(table) > 6
+    for name, *times, memory in table:
+        want = [f"{rows[name, tokens]['time_of_baseline']['median']:.2f}" for tokens in (512, 2048, 8192)]
+        assert (times, memory) == (want, f"{rows[name, 8192]['memory_of_baseline']:.2f}"), name
