@@ -13,6 +13,8 @@ bert-mini has 128 rows; with a checkpoint of 512 the article's max_length=32768 
 90 seconds. Only a table is saved as a Hugging Face folder: add --config.save.dtype=float32 where the method makes one.
 """
 
+from ml_collections import ConfigDict
+
 from configs import common, hier
 
 ARTICLE = {"ntk-aware": "sinusoidal_ntk", "linear": "interpolate"}  # its names and lpe's; a table has no base to change
@@ -37,8 +39,9 @@ def get_config(argument: str | None = None):
     shared = f"length={arg.max_length},checkpoint={arg.checkpoint},data={arg.data},steps={arg.steps}"
     config = hier.get_config(shared + ",debug" * arg.debug)
     config.name = f"position, {arg.method}"
+    methods = [method(ARTICLE[name] if name in ARTICLE else name, arg) for name in arg.method.split("+")]
     with config.ignore_type():  # a list where the defaults have one method
-        config.position = tuple(method(ARTICLE[name] if name in ARTICLE else name, arg) for name in arg.method.split("+"))
+        config.position = tuple(methods) if len(methods) > 1 else ConfigDict(methods[0])
     if arg.causal:
         config.attention = {"name": "full", "causal": True}
     config.eval.views = ("full",)

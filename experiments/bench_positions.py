@@ -4,8 +4,8 @@
 
 One model with random weights, batch 1, float32, remat="full" at every length; only the position method differs. A step is the
 mean squared distance of the last hidden states to fixed random targets and its gradient to every parameter, without dropout and
-without an optimiser. In every round each method's step runs once, in an order drawn anew, then the matrix products; short
-lengths have more rounds.
+without an optimiser. In every round each method's step runs in turn, in an order drawn anew and as often as fills 0.2 s, then
+the matrix products; short lengths have more rounds. At 512 tokens rounds differ by a factor: a few per cent mean nothing there.
 
 A method is given max_length = the length (at least the trained rows) where it takes one, else its defaults. One for causal
 models gets causal attention; one that scales queries, and tells no places apart, stands beside `rope`.
@@ -215,7 +215,7 @@ def table(floors: list[dict], rows: list[dict]) -> str:
         lines += [
             f"## {f['tokens']:,} tokens",
             "",
-            f"Floor: {f['gflop']:,.4g} GFLOP, of which this machine does {rate:,.4g} in a second.",
+            f"{len(f['seconds'])} rounds. Floor: {f['gflop']:,.4g} GFLOP, of which this machine does {rate:,.4g} in a second.",
             "",
             "| method | time / baseline's | time / floor | memory / baseline's | memory beyond it, MiB | position parameters |",
             "|" + "---|" * 6,

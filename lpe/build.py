@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from lpe import registry, tokens
@@ -56,7 +57,9 @@ class Network(NamedTuple):
 def freeze(value: Any) -> Any:
     """Nested tuples of a config value, hashable and compared by value."""
     if isinstance(value, Mapping):
-        return tuple(sorted((k, freeze(v)) for k, v in value.items()))
+        return tuple(sorted((str(k), freeze(v)) for k, v in value.items()))
+    if isinstance(value, (np.ndarray, Array)):
+        return freeze(value.tolist())
     return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
@@ -67,15 +70,20 @@ def positions(spec: Position, max_length: int | None = None) -> tuple:
       max_length: for every method that has an option of this name.
 
     Raises:
-      ValueError: neither of the two; or a max_length that no method takes.
+      ValueError: neither of the two; no method at all; or a max_length that no method takes, or that one has already.
     """
     listed = [spec] if isinstance(spec, Mapping) else spec
     if not isinstance(listed, (list, tuple)) or not all(isinstance(s, Mapping) for s in listed):
         raise ValueError(f"position={spec!r}, allowed are {{'name': …, options}} or a list of such")
+    if not listed:
+        raise ValueError('position=[] names no method; give at least one, as {"name": "learned"}')
     if max_length is not None:
         takes = [registry.takes("positions", s, "max_length") for s in listed]
         if not any(takes):
             raise ValueError(f"max_length={max_length}: position {list(listed)} has no limit, so leave max_length out")
+        for s in listed:
+            if s.get("max_length", max_length) != max_length:
+                raise ValueError(f"max_length={max_length} and position {dict(s)} say two lengths; leave one out")
         listed = [{**s, "max_length": max_length} if t else s for s, t in zip(listed, takes, strict=True)]
     return tuple(freeze(s) for s in listed)
 
@@ -145,18 +153,24 @@ def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
 
 def too_long(length: int, recipe: Recipe, limit: int) -> str:
     """The message for an input that the positions do not reach; nothing is ever clamped or cut."""
-    way = '{"name": "hierarchical"}' if recipe.position == positions({"name": "learned"}) else "…"
+    way = ', position={"name": "hierarchical"}' if recipe.position == positions({"name": "learned"}) else ""
     return (
         f"an input of {length} tokens is longer than the {limit} positions of {names(recipe)}; either cut or chunk the text to "
-        f"{limit} tokens, or extend the model: "
-        f"model.extend(max_length={length}, position={way})"
+        f"{limit} tokens, or extend the model: model.extend(max_length={length}{way})"
     )
+
+
+def longer(recipe: Recipe, max_length: int) -> tuple:
+    """Recipe.position with another max_length: of the method there is; hierarchical where it is the plain table."""
+    if recipe.position == positions({"name": "learned"}):
+        return positions({"name": "hierarchical"}, max_length)
+    return positions([{k: v for k, v in s if k != "max_length"} for s in recipe.position], max_length)
 
 
 def check_stock(net: Network) -> None:
     """Raises ValueError, with the reason and the way out, where no stock class of transformers expresses the model."""
     recipe, position = net.recipe, net.position
-    if net.pattern.specs or recipe.attention != freeze({"name": "full"}):
+    if net.pattern.specs or registry.without_defaults("attention", dict(recipe.attention)) != {"name": "full"}:
         raise ValueError(
             f"attention {dict(recipe.attention)} has no stock class that lpe writes; extend with full first, or keep the model "
             "in lpe (in a run: --config.save.dtype=no)"

@@ -103,7 +103,7 @@ class Model:
 
         Args:
           max_length: positions wanted; shorthand for the option of that name of `position`.
-          position: {"name": …, options}, or a list of such. Default: hierarchical when max_length is given, else unchanged.
+          position: {"name": …, options}, or a list of such. Default: unchanged; a plain table becomes hierarchical.
           attention: {"name": …, options}. Default: unchanged.
           seed: for parameters that are drawn anew (`random`, `shaw`, `t5`, `transformer_xl`).
 
@@ -114,9 +114,10 @@ class Model:
         if "table" in self.params.get("position", {}):
             cfg = dataclasses.replace(cfg, max_position_embeddings=self.params["position"]["table"].shape[0])
         recipe = self.recipe._replace(config=cfg)
-        if position is not None or max_length is not None:
-            spec = {"name": "hierarchical"} if position is None else position
-            recipe = recipe._replace(position=build.positions(spec, max_length))
+        if position is not None:
+            recipe = recipe._replace(position=build.positions(position, max_length))
+        elif max_length is not None:
+            recipe = recipe._replace(position=build.longer(recipe, max_length))
         if attention is not None:
             recipe = recipe._replace(attention=build.freeze(attention))
         there = self.params.get("position", {})
@@ -131,15 +132,13 @@ class Model:
 
     def _tell_of(self, recipe: Recipe) -> None:
         """Logs what a user should know of the positions that `recipe` gives these weights."""
-        before, after = build.position_method(self.recipe), build.position_method(recipe)
-        n = recipe.config.max_position_embeddings - recipe.config.reserved_rows
-        if base.hooks(before) != base.hooks(after) or before.specs.keys() != after.specs.keys():
+        before, after, cfg = build.position_method(self.recipe), build.position_method(recipe), recipe.config
+        if base.hooks(before) != base.hooks(after) or not before.specs.keys() & after.specs.keys():
             lost = ", ".join(f"position/{name}" for name in sorted(before.specs.keys() - after.specs.keys()))
-            log.warning(
-                "position %s: these weights were trained with %s, not for it%s; they need training before they are of use",
-                build.names(recipe), build.names(self.recipe), f", and {lost} is left out" if lost else "",
-            )  # fmt: skip
-        elif after.max_length is not None and after.max_length <= n:
+            also = f", and {lost} is left out" if lost else ""
+            message = "position %s in place of %s: the weights were not trained with it%s; they need training to be of use"
+            log.warning(message, build.names(recipe), build.names(self.recipe), also)
+        elif after.max_length is not None and after.max_length <= (n := cfg.max_position_embeddings - cfg.reserved_rows):
             log.warning("max_length=%d is within the %d trained positions: nothing is extended", after.max_length, n)
 
     def position_table(self) -> Array:

@@ -44,9 +44,17 @@ def takes(package: str, spec: Mapping, option: str) -> bool:
     return option in _keywords(load(package, _name(package, spec)))
 
 
+def without_defaults(package: str, spec: Mapping) -> dict:
+    """`spec` less the options that only repeat their default."""
+    default = inspect.signature(load(package, _name(package, spec)).make).parameters
+    return {k: v for k, v in spec.items() if k == "name" or k not in default or default[k].default != v}
+
+
 def _name(package: str, spec: Mapping) -> str:
     if "name" not in spec:
         raise ValueError(f"a method of lpe.{package} is given as {{'name': ..., options}}, not {spec!r}")
+    if not isinstance(spec["name"], str):
+        raise ValueError(f"lpe.{package}: name={spec['name']!r}, allowed is the name of a method, as a text")
     return spec["name"]
 
 

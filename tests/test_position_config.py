@@ -24,7 +24,7 @@ def test_the_examples_train_and_reach_what_the_article_wants(example, tmp_path):
 
 
 def test_the_examples_are_these_methods():
-    found = [position.get_config(f"{e},max_length=32768").to_dict()["position"][0] for e in EXAMPLES]
+    found = [position.get_config(f"{e},max_length=32768").to_dict()["position"] for e in EXAMPLES]
     assert found == [
         {"name": "hierarchical", "max_length": 32768, "alpha": 0.8},
         {"name": "sinusoidal_ntk", "max_length": 32768, "base": 10000.0},

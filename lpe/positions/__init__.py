@@ -14,6 +14,8 @@ ADVICE = {  # names that a user may look for here
     "ntk": "NTK-aware scaling changes the base of waves: sinusoidal_ntk for sinusoidal positions, rope_ntk or rope_dynamic for "
     "rotary ones. A learned table has no base, so NTK has no meaning for it: take hierarchical, interpolate or copy",
     "linear": "linear interpolation of a learned table is {'name': 'interpolate'}, of rotary positions {'name': 'rope_linear'}",
+    "rotary": "rotary positions are {'name': 'rope'}, and extended ones rope_linear, rope_ntk, rope_dynamic, rope_yarn, …",
+    "relative": "relative positions are shaw, nezha, t5, transformer_xl and alibi",
     "relative_key": "BERT's relative_key is Shaw et al. with keys alone: {'name': 'shaw'} has keys and values",
 }
 ADVICE["ntk-aware"] = ADVICE["learned_ntk"] = ADVICE["ntk"]

@@ -44,7 +44,8 @@ class PositionMethod(NamedTuple):
     max_length: number of positions, None = no limit.
     claims: properties that the contract test checks: relative (all positions may move alike), direction_blind (they may be
       counted from the other end), identity_on_trained, causal_only, length_dependent (what a position means depends on the
-      length of its sequence), query_scale (queries are multiplied by numbers, and nothing tells places apart).
+      length of its sequence), query_scale (queries are multiplied by numbers, and nothing tells places apart), reads_query
+      (logits depend on the query).
     """
 
     specs: dict[str, Spec]
@@ -105,8 +106,8 @@ def compose(named: Sequence[tuple[str, PositionMethod]]) -> PositionMethod:
     methods = [m for _, m in sorted(named, key=lambda nm: "query_scale" not in nm[1].claims)]
     joined = {hook: _joined(hook, [getattr(m, hook) for m in methods if hook in hooks(m)]) for hook in HOOKS}
     limits = [m.max_length for m in methods if m.max_length is not None]
-    all_of = frozenset.intersection(*(m.claims for m in methods)) | _where_other_is_scale(methods)
-    any_of = frozenset.union(*(m.claims for m in methods)) & {"causal_only", "length_dependent"}
+    all_of = frozenset.intersection(*(m.claims for m in methods)) - {"identity_on_trained"}
+    any_of = frozenset.union(*(m.claims for m in methods)) & {"causal_only", "length_dependent", "reads_query"}
 
     def adopt(source: dict[str, Array], key: Array) -> dict[str, Array]:
         return {name: x for m in methods for name, x in m.adopt(source, key).items()}
@@ -118,11 +119,6 @@ def compose(named: Sequence[tuple[str, PositionMethod]]) -> PositionMethod:
     )  # fmt: skip
 
 
-def _where_other_is_scale(methods: list[PositionMethod]) -> frozenset[str]:
-    """What a method claims of shifts and directions holds beside scalings of the query too."""
-    return frozenset.intersection(*(m.claims for m in methods if "query_scale" not in m.claims)) - {"identity_on_trained"}
-
-
 def _check_pair(a: str, first: PositionMethod, b: str, second: PositionMethod) -> None:
     if a == b:
         raise ValueError(f"position names {a!r} twice")
@@ -130,6 +126,12 @@ def _check_pair(a: str, first: PositionMethod, b: str, second: PositionMethod) -
         for hook, verb in (("embed", "add a vector to each token"), ("rotate", "rotate or move queries and keys")):
             if hook in hooks(first) & hooks(second):
                 raise ValueError(f"position: {a!r} and {b!r} both {verb}, and a model can have one such method; leave one out")
+        for reader, mover, name, other in ((first, second, a, b), (second, first, b, a)):
+            if "reads_query" in reader.claims and "rotate" in hooks(mover):
+                raise ValueError(
+                    f"position: {other!r} moves the queries that {name!r} compares with its own vectors, so its term would "
+                    "depend on absolute positions; leave one out"
+                )
     if both := sorted(first.specs.keys() & second.specs.keys()):
         raise ValueError(f"position: {a!r} and {b!r} both have a parameter named {both[0]}; leave one out")
 

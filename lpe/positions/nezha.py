@@ -34,4 +34,4 @@ def make(cfg, *, max_relative_position: int = 64) -> base.PositionMethod:
     def values(params: dict, weights_BNTS: Array, q_tok: Tokens, k_tok: Tokens, heads: slice) -> Array:
         return shaw.sums(weights_BNTS, jnp.asarray(table), q_tok, k_tok, clip)
 
-    return base.PositionMethod({}, logits=logits, values=values, claims=frozenset({"relative"}))
+    return base.PositionMethod({}, logits=logits, values=values, claims=frozenset({"relative", "reads_query"}))

@@ -16,7 +16,8 @@ from lpe.tokens import Tokens
 def make(cfg, *, max_length: int | None = None, trained_rows: int | None = None, materialize: bool = False) -> PositionMethod:
     """Positions by the sequence's own length.
 
-    A position ≥ n in a sequence of at most n tokens (explicit position_ids) has no vector and gives NaN.
+    A position ≥ n in a sequence of at most n tokens (explicit position_ids, masked tokens in between) has no vector and gives
+    NaN.
 
     Args:
       cfg: the model's config.

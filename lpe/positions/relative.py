@@ -2,7 +2,8 @@
 
 Only arrays of [T, S] and of [T, 2·clip + 1] exist, never one of [T, S, H]. Distances are those of positions, key minus query.
 Mostly positions count the places of a document, and then a pair's distance is that of its places; for this case there is a
-fast path, taken at run time. Pairs of two segments, or with padding, are masked by every pattern and may get any value.
+fast path, taken at run time if it holds for every row of the batch. Pairs of two segments, or with padding, are masked by every
+pattern and may get any value.
 """
 
 from functools import partial

@@ -44,6 +44,9 @@ def make(
       mscale, mscale_all_dim: as in transformers; one without the other is an error.
       truncate: the ends of the ramp are rounded to whole pairs, away from each other.
 
+    Both ends of the ramp are kept within 0 … d − 1; transformers bounds each on one side only, which differs where L is below
+    2π · beta_slow, or so long that every pair is fast.
+
     Raises:
       ValueError: a value outside its range.
     """

@@ -30,15 +30,15 @@ class Pairs(NamedTuple):
 
 
 def pairs(cfg, method: str, rope_theta: float, layout: str, partial_rotary_factor: float, *, least: int = 2) -> Pairs:
-    """The pairs of channels of a head. Raises ValueError for options out of range, or fewer than `least` channels to turn."""
+    """The pairs of channels of a head. Raises ValueError for options out of range, or fewer than `least` channels."""
     theta = checks.number(method, "rope_theta", rope_theta, 1, above=True)
     checks.one_of(method, "layout", layout, LAYOUTS)
     share = checks.number(method, "partial_rotary_factor", partial_rotary_factor, 0, 1, above=True)
     d = int(cfg.head_dim * share)
     if d % 2 or d < least:
         raise ValueError(
-            f"positions.{method}: {d} of the {cfg.head_dim} channels of a head would turn, and an even number from {least} is "
-            f"needed; choose partial_rotary_factor={partial_rotary_factor!r} so"
+            f"positions.{method}: with partial_rotary_factor={partial_rotary_factor!r}, {d} of the {cfg.head_dim} channels of "
+            f"a head would turn, and an even number from {least} is needed"
         )
     return Pairs(d, theta, layout, inverse_frequencies(theta, d))
 
@@ -74,7 +74,7 @@ def reach(cfg, method: str, factor: float | None, max_length: int | None, origin
     if factor is None:
         factor = float(checks.FACTOR) if max_length is None else max(1.0, max_length / n)
     s = checks.number(method, "factor", factor, 1)
-    return Reach(s, min(math.floor(s * n), checks.REACH) if max_length is None else max_length, n)
+    return Reach(s, min(math.floor(round(s * n, 6)), checks.REACH) if max_length is None else max_length, n)
 
 
 def original_length(cfg, method: str, original: int | None, least: int = 1) -> int:

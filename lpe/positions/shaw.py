@@ -32,7 +32,7 @@ def make(cfg, *, clip: int = 16) -> base.PositionMethod:
     def values(params: dict, weights_BNTS: Array, q_tok: Tokens, k_tok: Tokens, heads: slice) -> Array:
         return sums(weights_BNTS, params["relative_value"], q_tok, k_tok, k)
 
-    claims = frozenset({"relative"})
+    claims = frozenset({"relative", "reads_query"})
     return base.PositionMethod(specs, base.keep_or_init("shaw", specs), logits=logits, values=values, claims=claims)
 
 

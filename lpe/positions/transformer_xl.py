@@ -45,7 +45,7 @@ def make(cfg) -> base.PositionMethod:
         return jnp.einsum("BTND,BSD->BNTS", query, jnp.concatenate([cos_j, sin_j], axis=-1))
 
     adopt = base.keep_or_init("transformer_xl", specs)
-    return base.PositionMethod(specs, adopt, rotate=rotate, logits=logits, claims=frozenset({"relative"}))
+    return base.PositionMethod(specs, adopt, rotate=rotate, logits=logits, claims=frozenset({"relative", "reads_query"}))
 
 
 def _waves(tok: Tokens, inv_freq: np.ndarray) -> tuple[Array, Array]:

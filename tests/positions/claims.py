@@ -90,4 +90,16 @@ def query_scale(make, kw: dict) -> None:
     assert (got_k == k).all() and (got_v == v).all()
 
 
-CLAIMS = {f.__name__: f for f in (identity_on_trained, length_dependent, relative, direction_blind, causal_only, query_scale)}
+def reads_query(make, kw: dict) -> None:
+    """The logits that it adds are others for another query."""
+    method, params = adopted(make, table(), **kw)
+    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    tok, q = placed(np.arange(9)), jnp.asarray(heads_of(0, 9)[0])
+    one, two = (method.logits(layer, x, tok, tok, slice(0, 2)) for x in (q, 2 * q))
+    assert one is not None and np.abs(one - two).max() > 1e-3
+
+
+CLAIMS = {
+    f.__name__: f
+    for f in (identity_on_trained, length_dependent, relative, direction_blind, causal_only, query_scale, reads_query)
+}

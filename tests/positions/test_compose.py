@@ -57,7 +57,7 @@ def test_claims_and_limits_of_a_list():
     both = base.compose([("rope", rope.make(cfg)), ("alibi", alibi.make(cfg))])
     assert both.max_length is None and both.claims == {"relative"}
     both = base.compose([("alibi", alibi.make(cfg)), ("logn", logn.make(cfg, causal=True))])
-    assert both.claims == {"relative", "direction_blind", "causal_only"}
+    assert both.claims == {"causal_only"}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,10 @@ def test_claims_and_limits_of_a_list():
     [
         ([{"name": "rope"}, {"name": "rope_yarn"}], "'rope' and 'rope_yarn' both rotate or move queries and keys"),
         ([{"name": "rope"}, {"name": "transformer_xl"}], "both rotate or move"),
+        ([{"name": "rope"}, {"name": "shaw"}], "'rope' moves the queries that 'shaw' compares with its own vectors"),
+        ([{"name": "nezha"}, {"name": "transformer_xl"}], "'transformer_xl' moves the queries that 'nezha' compares"),
+        ({"name": 5}, "name=5, allowed is the name of a method"),
+        ({"name": "rotary"}, "rotary positions are"),
         ([{"name": "learned"}, {"name": "sinusoidal"}], "'learned' and 'sinusoidal' both add a vector to each token"),
         ([{"name": "alibi"}, {"name": "alibi"}], "position names 'alibi' twice"),
         ([], r"position=\[\] names no method"),
@@ -85,8 +89,37 @@ def test_what_does_not_go_together_is_refused(position, message):
 def test_max_length_goes_to_the_methods_that_take_it():
     m = tiny().extend(max_length=30, position=[{"name": "hierarchical"}, {"name": "alibi"}])
     assert m.max_length == 30 and dict(m.recipe.position[0])["max_length"] == 30
-    with pytest.raises(ValueError, match="max_length=30: position .*alibi.* has no limit, so leave max_length out"):
-        tiny().extend(max_length=30, position={"name": "alibi"})
+    for position, message in (
+        ({"name": "alibi"}, "max_length=30: position .*alibi.* has no limit, so leave max_length out"),
+        ({"name": "rope", "max_length": 20}, "max_length=30 and position .* say two lengths; leave one out"),
+        ([], r"position=\[\] names no method"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny().extend(max_length=30, position=position)
+
+
+def test_a_longer_length_alone_is_for_the_method_there_is():
+    m = tiny().extend(max_length=20, position=[{"name": "rope_yarn"}, {"name": "logn"}])
+    with pytest.raises(
+        ValueError, match=r"input of 21 tokens is longer than the 20 positions of .*model.extend\(max_length=21\)"
+    ):
+        m.encode({"input_ids": np.ones((1, 21), int)})
+    longer = m.extend(max_length=21)
+    assert longer.max_length == 21 and build.names(longer.recipe) == "'rope_yarn' + 'logn'"
+    assert build.names(tiny().extend(max_length=20).recipe) == "'hierarchical'"
+
+
+def test_options_may_be_arrays():
+    factors = {"name": "rope_longrope", "long_factor": np.arange(1.0, 5.0)}
+    one, two = (tiny().extend(position=p) for p in (factors, {**factors, "long_factor": jnp.arange(1.0, 5.0)}))
+    assert one.recipe == two.recipe and hash(one.recipe) == hash(two.recipe)
+    assert one.recipe == tiny().extend(position={**factors, "long_factor": [1.0, 2.0, 3.0, 4.0]}).recipe
+    assert one.extend(position=factors).recipe == one.recipe
+
+
+def test_a_default_spelled_out_is_still_the_default(tmp_path):
+    model.initialise(config(), ("mlm",)).extend(attention={"name": "full", "causal": False}).save_pretrained(tmp_path / "m")
+    assert (tmp_path / "m/model.safetensors").is_file()
 
 
 def test_a_pattern_without_a_hook_is_refused_by_name(monkeypatch):
@@ -101,15 +134,18 @@ def test_a_pattern_without_a_hook_is_refused_by_name(monkeypatch):
 def test_what_the_weights_were_not_trained_for_is_said(caplog):
     with caplog.at_level(logging.WARNING, "lpe"):
         tiny().extend(position={"name": "rope_yarn"})
-        assert "position 'rope_yarn': these weights were trained with 'learned', not for it" in caplog.text
+        assert "position 'rope_yarn' in place of 'learned': the weights were not trained with it" in caplog.text
         assert "and position/table is left out" in caplog.text
         caplog.clear()
         tiny().extend(position=[{"name": "learned"}, {"name": "alibi"}])
-        assert "'learned' + 'alibi': these weights were trained with 'learned'" in caplog.text and "left out" not in caplog.text
+        assert "'learned' + 'alibi' in place of 'learned'" in caplog.text and "left out" not in caplog.text
         caplog.clear()
         rotary = tiny().extend(position={"name": "rope"})
         caplog.clear()
-        rotary.extend(position={"name": "rope_yarn"}), tiny().extend(max_length=30)
+        rotary.extend(position={"name": "alibi"})
+        assert "position 'alibi' in place of 'rope': the weights were not trained with it; they need" in caplog.text
+        caplog.clear()
+        tiny().extend(max_length=30)
         assert not caplog.text
 
 
@@ -124,7 +160,7 @@ def test_what_is_drawn_anew_depends_on_the_seed_and_stays_with_the_model():
 
 def test_a_table_that_was_left_out_is_missed_by_name():
     with pytest.raises(ValueError, match="positions.hierarchical: this model has no trained position table to read"):
-        tiny().extend(position={"name": "rope"}).extend(max_length=20)
+        tiny().extend(position={"name": "rope"}).extend(position={"name": "hierarchical"}, max_length=20)
 
 
 @pytest.mark.parametrize("position", [{"name": "rope"}, [{"name": "learned"}, {"name": "alibi"}], {"name": "t5"}])

@@ -204,7 +204,12 @@ def test_claims_hold(name, kw):
     claimed = make(name)(config(), **kw).claims
     for claim in claimed:
         CLAIMS[claim](make(name), kw)
-    for claim in {"length_dependent", "direction_blind", "relative"} - claimed:  # these are said wherever they hold
+    for claim in {
+        "length_dependent",
+        "direction_blind",
+        "relative",
+        "reads_query",
+    } - claimed:  # these are said wherever they hold
         if "query_scale" not in claimed:
             with pytest.raises(AssertionError):
                 CLAIMS[claim](make(name), kw)
