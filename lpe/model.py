@@ -103,7 +103,7 @@ class Model:
 
         Args:
           max_length: positions wanted; shorthand for the option of that name of `position`.
-          position: {"name": …, options}, or a list of such. Default: unchanged; a plain table becomes hierarchical.
+          position: {"name": …, options}, or a list of such. Default: what there is; max_length makes a table hierarchical.
           attention: {"name": …, options}. Default: unchanged.
           seed: for parameters that are drawn anew (`random`, `shaw`, `t5`, `transformer_xl`).
 

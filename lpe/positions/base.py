@@ -75,7 +75,7 @@ def keep_or_init(method: str, specs: dict[str, Spec]) -> Callable:
     """
 
     def adopt(source: dict[str, Array], key: Array) -> dict[str, Array]:
-        for name in specs.keys() & source.keys():
+        for name in sorted(specs.keys() & source.keys()):
             if (there := tuple(source[name].shape)) != specs[name].shape:
                 raise ValueError(
                     f"positions.{method}: the model's {name} has shape {there}, these options need {specs[name].shape}; "
@@ -91,13 +91,11 @@ def compose(named: Sequence[tuple[str, PositionMethod]]) -> PositionMethod:
     """One method that does what several do, in any order: query scalings always come first.
 
     Args:
-      named: (name, method) each; the parameters of all lie side by side.
+      named: (name, method) each, at least one; the parameters of all lie side by side.
 
     Raises:
-      ValueError: none; one given twice; two that embed, two that rotate, or two with a parameter of the same name.
+      ValueError: one given twice; two that embed, two that rotate, or two with a parameter of the same name.
     """
-    if not named:
-        raise ValueError('position=[] names no method; give at least one, as {"name": "learned"}')
     if len(named) == 1:
         return named[0][1]
     for i, (name, method) in enumerate(named):

@@ -17,7 +17,6 @@ from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
 LAYOUTS = ("half", "interleaved")
-RELATIVE = {False: frozenset({"relative"}), True: frozenset()}  # by rotary_value
 
 
 class Pairs(NamedTuple):
@@ -111,7 +110,7 @@ def from_frequencies(
         value = turned(v_BSNH, k_tok) if rotary_value else v_BSNH
         return turned(q_BTNH, q_tok), turned(k_BSNH, k_tok), value
 
-    return PositionMethod({}, rotate=rotate, max_length=max_length, claims=claims | RELATIVE[rotary_value])
+    return PositionMethod({}, rotate=rotate, max_length=max_length, claims=claims if rotary_value else claims | {"relative"})
 
 
 def turn(x_BTNH: Array, angle_BTK: Array, on: Pairs, scale: float | Array = 1.0) -> Array:
