@@ -9,6 +9,7 @@ from jax import Array
 
 from lpe import registry, tokens
 from lpe.attention.base import AttentionPattern
+from lpe.checkpoint import config
 from lpe.models import bert, layers
 from lpe.models.bert import BertConfig
 from lpe.params import Spec
@@ -23,12 +24,14 @@ HEADS: dict[str, tuple[Callable[[BertConfig], dict[str, Spec]], ...]] = {
     "pooler": (bert.pooler_specs,),
     "classifier": (bert.classifier_specs,),
     "tagger": (bert.tagger_specs,),
+    "qa": (bert.qa_specs,),
 }
 CLASSES = {  # who saves which head
     "mlm": "…ForMaskedLM",
     "pooler": "…Model",
     "classifier": "…ForSequenceClassification",
     "tagger": "…ForTokenClassification",
+    "qa": "…ForQuestionAnswering",
 }
 
 
@@ -42,6 +45,7 @@ class Recipe(NamedTuple):
     attention: tuple = (("name", "full"),)
     dtype: str = "float32"
     remat: str = "none"
+    chunk_size: int = 0
 
 
 class Network(NamedTuple):
@@ -127,6 +131,8 @@ def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
         raise ValueError(f"dtype={recipe.dtype!r} is not known{registry.nearest(recipe.dtype, sorted(DTYPES))}")
     if recipe.remat not in bert.REMAT:
         raise ValueError(f"remat={recipe.remat!r} is not known{registry.nearest(recipe.remat, sorted(bert.REMAT))}")
+    if type(recipe.chunk_size) is not int or recipe.chunk_size < 0:
+        raise ValueError(f"chunk_size={recipe.chunk_size!r}, allowed are whole numbers from 0 (no chunks)")
     cfg = recipe.config
     position = position_method(recipe)
     pattern: AttentionPattern = registry.make("attention", dict(recipe.attention), cfg)
@@ -141,10 +147,10 @@ def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
         limit, length = position.max_length, batch["input_ids"].shape[1]
         if limit is not None and length > limit and "position_ids" not in batch:
             raise ValueError(too_long(length, recipe, limit))
-        tok = tokens.from_batch(batch)
+        tok = pattern.mark(batch, tokens.from_batch(batch))
         x = bert.encode(
             params, cfg, position, mixer, batch, tok,
-            dtype=DTYPES[recipe.dtype], remat=recipe.remat, frozen_layers=frozen_layers, key=key,
+            dtype=DTYPES[recipe.dtype], remat=recipe.remat, chunk_size=recipe.chunk_size, frozen_layers=frozen_layers, key=key,
         )  # fmt: skip
         return x, tok
 
@@ -160,21 +166,46 @@ def too_long(length: int, recipe: Recipe, limit: int) -> str:
     )
 
 
-def longer(recipe: Recipe, max_length: int) -> tuple:
-    """Recipe.position with another max_length: of the method there is; hierarchical where it is the plain table."""
-    if recipe.position == positions({"name": "learned"}):
-        return positions({"name": "hierarchical"}, max_length)
+def longer(recipe: Recipe, max_length: int | None) -> tuple:
+    """Recipe.position with another max_length: of the method there is.
+
+    The plain table becomes hierarchical, or what the attention pattern names as its own way (window: copy).
+    """
+    if plain(recipe):
+        return positions({"name": own_extension(recipe) or "hierarchical"}, max_length)
     return positions([{k: v for k, v in s if k != "max_length"} for s in recipe.position], max_length)
+
+
+def plain(recipe: Recipe) -> bool:
+    """Whether positions are the rows of the table as they are."""
+    return recipe.position == positions({"name": "learned"})
+
+
+def own_extension(recipe: Recipe) -> str | None:
+    """The position method by which the paper of the recipe's attention pattern extends a table, where it names one."""
+    return getattr(registry.load("attention", dict(recipe.attention)["name"]), "EXTENDS_BY", None)
 
 
 def check_stock(net: Network) -> None:
     """Raises ValueError, with the reason and the way out, where no stock class of transformers expresses the model."""
-    recipe, position = net.recipe, net.position
-    if net.pattern.specs or registry.without_defaults("attention", dict(recipe.attention)) != {"name": "full"}:
+    recipe = net.recipe
+    family = config.FAMILIES[recipe.family]
+    if family.attention_fields(attention_spec(recipe), recipe.config.num_hidden_layers) is None:
         raise ValueError(
-            f"attention {dict(recipe.attention)} has no stock class that lpe writes; extend with full first, or keep the model "
-            "in lpe (in a run: --config.save.dtype=no)"
+            f"attention {dict(recipe.attention)} of a {recipe.family} model has no stock class that lpe writes; extend with "
+            "the attention that it came with first, or keep the model in lpe (in a run: --config.save.dtype=no)"
         )
+    check_positions(net)
+
+
+def attention_spec(recipe: Recipe) -> dict[str, Any]:
+    """Recipe.attention less the options that only repeat their default."""
+    return registry.without_defaults("attention", dict(recipe.attention))
+
+
+def check_positions(net: Network) -> None:
+    """The part of check_stock that is about positions: whether one table holds them."""
+    recipe, position = net.recipe, net.position
     if base.hooks(position) != {"embed"}:
         raise ValueError(
             f"position {names(recipe)} acts within attention, and no stock class that lpe writes does so; extend with "

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 
-from lpe import build, params, tokens
+from lpe import build, inputs, params, tokens
 from lpe.build import Recipe
 from lpe.checkpoint import export, load, mapping
 from lpe.checkpoint.folder import find, read_tokenizer
@@ -72,24 +71,29 @@ class Model:
         Raises:
           ValueError: an id outside the vocabulary, or an input longer than the model's positions.
         """
-        return _run(self._bare(), self._checked(batch), "encode")
+        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "encode")
 
     def mlm_logits(self, batch: Mapping[str, Any]) -> Array:
         """Scores of the vocabulary at every place, f32[B, T, V]. Raises ValueError without an MLM head, or as encode."""
         self.require("mlm")
-        return _run(self._bare(), self._checked(batch), "mlm")
+        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "mlm")
 
     def classify(self, batch: Mapping[str, Any]) -> Array:
         """Class scores f32[B, C]. Raises ValueError without a classification head, or as encode."""
         self.require("pooler", "classifier")
         if "segment_ids" in batch:
             raise ValueError("classify scores one document per row; a batch with segment_ids holds several, so unpack it")
-        return _run(self._bare(), self._checked(batch), "classify")
+        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "classify")
 
     def tag(self, batch: Mapping[str, Any]) -> Array:
         """Tag scores of every token, f32[B, T, C]. Raises ValueError without a tagging head, or as encode."""
         self.require("tagger")
-        return _run(self._bare(), self._checked(batch), "tag")
+        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "tag")
+
+    def answer(self, batch: Mapping[str, Any]) -> Array:
+        """Scores of every token as start and end of the answer, f32[B, T, 2]. Raises ValueError without such a head."""
+        self.require("qa")
+        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "qa")
 
     def extend(
         self,
@@ -103,7 +107,8 @@ class Model:
 
         Args:
           max_length: positions wanted; shorthand for the option of that name of `position`.
-          position: {"name": …, options}, or a list of such. Default: what there is; max_length makes a table hierarchical.
+          position: {"name": …, options}, or a list of such. Default: what there is; max_length makes a table hierarchical,
+            or `copy` where attention is `window`, which makes it so without max_length too, as Longformer does.
           attention: {"name": …, options}. Default: unchanged.
           seed: for parameters that are drawn anew (`random`, `shaw`, `t5`, `transformer_xl`).
 
@@ -114,12 +119,14 @@ class Model:
         if "table" in self.params.get("position", {}):
             cfg = dataclasses.replace(cfg, max_position_embeddings=self.params["position"]["table"].shape[0])
         recipe = self.recipe._replace(config=cfg)
-        if position is not None:
-            recipe = recipe._replace(position=build.positions(position, max_length))
-        elif max_length is not None:
-            recipe = recipe._replace(position=build.longer(recipe, max_length))
         if attention is not None:
             recipe = recipe._replace(attention=build.freeze(attention))
+        if position is not None:
+            recipe = recipe._replace(position=build.positions(position, max_length))
+        elif max_length is not None or (
+            build.plain(recipe) and build.own_extension(recipe) != build.own_extension(self.recipe)
+        ):
+            recipe = recipe._replace(position=build.longer(recipe, max_length))
         there = self.params.get("position", {})
         if recipe.position == self.recipe.position:
             recipe, own = recipe._replace(config=self.config), there
@@ -127,8 +134,18 @@ class Model:
             own = build.network(recipe).position.adopt(there, jax.random.key(seed))
             self._tell_of(recipe)
         new = {k: x for k, x in self.params.items() if k != "position"} | ({"position": own} if own else {})
+        new = self._with_pattern(new, recipe, seed)
         params.check(build.network(recipe).specs, new)
         return dataclasses.replace(self, params=new, recipe=recipe)
+
+    def _with_pattern(self, weights: dict, recipe: Recipe, seed: int) -> dict:
+        """`weights` with the parameters of the recipe's attention pattern; those there are stay where it has some."""
+        pattern, layers = build.network(recipe).pattern, dict(weights["layers"])
+        own = pattern.adopt(layers["attention"], jax.random.key(seed))
+        if "pattern" in layers["attention"] and not own:
+            log.warning("attention %s has no global projections, and those there were are left out", dict(recipe.attention))
+        kept = {k: x for k, x in layers["attention"].items() if k != "pattern"}
+        return {**weights, "layers": {**layers, "attention": kept | ({"pattern": own} if own else {})}}
 
     def _tell_of(self, recipe: Recipe) -> None:
         """Logs what a user should know of the positions that `recipe` gives these weights."""
@@ -147,8 +164,8 @@ class Model:
         Raises:
           ValueError: no single table holds the vectors; or the method has no limit, so extend with max_length first.
         """
-        net = build.network(self.recipe._replace(attention=build.freeze({"name": "full"})))
-        build.check_stock(net)
+        net = build.network(self.recipe)
+        build.check_positions(net)
         r = self.config.reserved_rows
         table = self.params.get("position", {}).get("table", jnp.zeros((r, self.config.hidden_size)))  # only padding reads them
         return jnp.concatenate([table[:r], _table(self._bare(), net.position.max_length)])
@@ -164,7 +181,7 @@ class Model:
         c = self.companions
         export.save(
             Path(folder).expanduser(), self.params, self.config, self.recipe.family, self.recipe.heads, c.raw,
-            np.asarray(self.position_table()), dtype, c.tokenizer,
+            np.asarray(self.position_table()), dtype, c.tokenizer, build.attention_spec(self.recipe),
         )  # fmt: skip
 
     def _bare(self) -> "Model":
@@ -181,68 +198,18 @@ class Model:
                 "or use what needs no head, as model.encode"
             )
 
-    def _checked(self, batch: Mapping[str, Any]) -> dict[str, Array]:
-        """The batch as int32 arrays; refuses what would otherwise be read outside a table. Values are seen outside jit only."""
-        limit = self.max_length
-        out = {k: _whole_numbers(k, v) for k, v in batch.items() if k in BATCH_KEYS}
-        unknown = set(batch) - set(BATCH_KEYS)
-        if unknown or "input_ids" not in out:
-            raise ValueError(f"batch keys {sorted(batch)}: needs input_ids, may have {', '.join(BATCH_KEYS[1:])}")
-        for key, x in out.items():
-            if x.ndim != 2 or x.shape != out["input_ids"].shape or 0 in x.shape:
-                raise ValueError(f"{key} has shape {x.shape}; all keys have one shape [batch, length]")
-        if any(isinstance(x, Tracer) for x in out.values()):
-            return out
-        _check_range(out["input_ids"], self.config.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")
-        if "token_type_ids" in out:
-            _check_range(out["token_type_ids"], self.config.type_vocab_size, "token_type_ids", "type_vocab_size")
-        if "segment_ids" in out:
-            tokens.check_segments(np.asarray(out["segment_ids"]), out.get("attention_mask"))
-        if (
-            self.config.reserved_rows
-            and not {"attention_mask", "segment_ids"} & set(out)
-            and bool((out["input_ids"] == self.config.pad_token_id).any())
-        ):
-            raise ValueError(f"input_ids has pad_token_id {self.config.pad_token_id} but there is no attention_mask; add it")
-        position = np.asarray(tokens.from_batch(out).position)
-        if position.min() < 0:
-            raise ValueError(f"position_ids has {position.min()}, allowed are whole numbers from 0")
-        if limit is not None and position.max() >= limit:
-            raise ValueError(build.too_long(int(position.max()) + 1, self.recipe, limit))
-        if "position_ids" not in out and limit is not None and out["input_ids"].shape[1] > limit:
-            out["position_ids"] = jnp.asarray(position)  # longer only by padding
-        return out
-
-
-BATCH_KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids")
-
-
-def _whole_numbers(key: str, value: Any) -> Array:
-    """`value` as int32. Raises ValueError for numbers that are not whole or do not fit: a cast would change them in silence."""
-    if not isinstance(value, Tracer):
-        value = np.asarray(value)
-    if not (jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == bool):
-        raise ValueError(f"{key} has dtype {value.dtype}; whole numbers are needed")
-    if not isinstance(value, Tracer) and value.size and not -(2**31) <= int(value.min()) <= int(value.max()) < 2**31:
-        raise ValueError(f"{key} has {value.min()} to {value.max()}, which does not fit into int32")
-    return jnp.asarray(value, jnp.int32)
-
-
-def _check_range(x: Array, size: int, key: str, why: str) -> None:
-    low, high = int(x.min()), int(x.max())
-    if low < 0 or high >= size:
-        raise ValueError(f"{key} has {low if low < 0 else high}, allowed are 0 to {size - 1} ({why})")
-
 
 @partial(jax.jit, static_argnames="what")
 def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
     x, tok = build.network(model.recipe).encode(model.params, batch)
     if what == "mlm":
-        return bert.mlm_logits(model.params, model.config, x)
+        return bert.mlm_logits(model.params, model.config, x, model.recipe.chunk_size)
     if what == "classify":
         return bert.classify(model.params, x, tok)
     if what == "tag":
         return bert.tag(model.params, x)
+    if what == "qa":
+        return bert.span(model.params, x)
     return x.astype(jnp.float32)
 
 
@@ -261,6 +228,7 @@ def from_pretrained(
     attention: Mapping[str, Any] | None = None,
     dtype: str = "float32",
     remat: str = "none",
+    chunk_size: int = 0,
     seed: int = 0,
     ignore: Iterable[str] = (),
     **overrides: Any,
@@ -273,6 +241,7 @@ def from_pretrained(
       attention: {"name": …, options}; default: full.
       dtype: compute dtype, float32 or bfloat16; parameters are float32.
       remat: what the backward pass recomputes: none, full, dots.
+      chunk_size: tokens at a time of the feed-forward part and the MLM head, to save memory; 0 for all at once.
       seed: for parameters that are drawn anew.
       ignore: beginnings of the names of tensors to leave out; else a tensor that lpe has no use for is an error.
       overrides: attributes that replace config.json's, as num_labels=3 or model_type="roberta".
@@ -282,12 +251,13 @@ def from_pretrained(
     """
     folder = find(source)
     family, cfg, _ = load.read_config(folder, overrides)
-    wanted = Recipe(family, cfg, (), dtype=dtype, remat=remat)
+    wanted = Recipe(family, cfg, (), dtype=dtype, remat=remat, chunk_size=chunk_size)
     wanted = wanted._replace(position=build.positions(position)) if position is not None else wanted
     wanted = wanted._replace(attention=build.freeze(attention)) if attention is not None else wanted
     build.network(wanted)  # a bad option shows before the weights are read
     src = load.read(folder, overrides, ignore)
-    recipe = Recipe(src.family, src.config, src.heads, dtype=dtype, remat=remat)
+    own = build.freeze(src.attention)
+    recipe = Recipe(src.family, src.config, src.heads, attention=own, dtype=dtype, remat=remat, chunk_size=chunk_size)
     weights = mapping.import_params(src.table, build.network(recipe).specs, src.tensors, src.name)
     model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source)))
     return model.extend(position=position, attention=attention, seed=seed)

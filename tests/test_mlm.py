@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from lpe import build
+from lpe import build, inputs
 from lpe.data import sources, windows
 from lpe.data.document import Document
 from lpe.tasks import mlm
@@ -206,7 +206,7 @@ def test_packed_rows_give_the_loss_gradient_and_predictions_of_one_window_per_ro
     assert len({tuple((k, v.shape) for k, v in ds[i].items()) for ds in (full, unpacked) for i in range(9)}) == 2
     number = next(i for i in range(9) if full[i]["segment_ids"].max(1).min() > 1)
     a, b = full[number], unpacked[number]
-    model._checked({k: a[k] for k in ("input_ids", "attention_mask", "segment_ids")})
+    inputs.checked(build.network(model.recipe), {k: a[k] for k in ("input_ids", "attention_mask", "segment_ids")})
     assert a["input_ids"].shape == (2, length)
     assert (a["input_ids"][a["attention_mask"] > 0] == b["input_ids"][b["attention_mask"] > 0]).all()
     step = jax.jit(lambda p, x: (jax.value_and_grad(lambda p: task.loss(p, x, None)[0])(p), task.predict(p, x)))

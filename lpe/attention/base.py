@@ -1,12 +1,13 @@
-"""The interface of an attention pattern, and the dense reference that every fast path is held to (DESIGN.md)."""
+"""The interface of an attention pattern, the dense reference of every fast path, and what fast paths share (DESIGN.md)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from lpe.linear import Dropout
 from lpe.params import Spec
 from lpe.positions.base import Bound
 from lpe.tokens import Tokens
@@ -25,20 +26,31 @@ class Call(NamedTuple):
     scale: float  # attention_scale of the config, a property of the weights (BERT: 1/√H)
     position: Bound
     layer: Array  # i32 scalar, may be traced
-    dropout: Callable[[Array], Array]
+    dropout: Dropout
 
 
-def _adopt(layer_params: dict, key: Array) -> dict:
+def adopt_nothing(layer_params: dict, key: Array) -> dict:
     return {}
+
+
+def mark_none(batch: dict[str, Array], tok: Tokens) -> Tokens:
+    """Raises ValueError for a batch that names global tokens."""
+    if "global_attention_mask" in batch:
+        raise ValueError(
+            "the batch has a global_attention_mask, and this attention pattern no global tokens; leave it out, or extend with "
+            'attention={"name": "window", "global_tokens": "explicit"}'
+        )
+    return tok
 
 
 class AttentionPattern(NamedTuple):
     """Which keys a query sees, and how that is computed.
 
-    specs, adopt: further parameters of a layer, and what they start from.
+    specs, adopt: further parameters of a layer, and what they start from: (the layer's attention parameters, key) -> params.
     mask: (q_tok, k_tok, layer, total) -> bool[B, 1|N, T, S], the meaning; padding and segments are not its business.
     reference: (params, call) -> [B, T, N, H], dense.
     attend: the fast path with the same signature, or None.
+    mark: (batch, tok) -> tok with its global tokens, of which a row of the batch may have `capacity`.
     hooks: which position hooks it honours.
     claims: properties that the contract test checks: padding_invariant, causal.
     """
@@ -47,7 +59,9 @@ class AttentionPattern(NamedTuple):
     reference: Callable
     attend: Callable | None = None
     specs: dict[str, Spec] = {}
-    adopt: Callable = _adopt
+    adopt: Callable = adopt_nothing
+    mark: Callable = mark_none
+    capacity: int = 0
     hooks: frozenset[str] = frozenset({"rotate", "logits", "values"})
     claims: frozenset[str] = frozenset()
 
@@ -101,3 +115,86 @@ def _softmax_backward(weights: Array, g: Array):
 
 
 masked_softmax.defvjp(_softmax_forward, _softmax_backward)
+
+
+class Keys(NamedTuple):
+    """Some of the keys that queries see: k, v [B, N, S, H], rotated; keep: bool[B, 1|N, T, S]."""
+
+    k_BNSH: Array
+    v_BNSH: Array
+    tok: Tokens
+    keep: Array
+
+
+def attend_to(
+    parts: Sequence[Keys],
+    q_BNTH: Array,
+    q_tok: Tokens,
+    position: Bound,
+    dropout: Dropout,
+    heads: slice,
+    block: Array | int | None = None,
+) -> Array:
+    """Softmax attention over the keys of all parts together, [B, N, T, H] in the dtype of v; a query with no key gives 0.
+
+    Two thirds of the time of `dense` on a CPU (12 heads, 512 tokens: 10 for 15 ms, with gradient 31 for 51 ms). Heads stand
+    before tokens, so that nothing of T × S is ever transposed, and the sum of the softmax divides what the values sum to:
+    dropout and the values hook are linear in the weights.
+
+    Args:
+      q_BNTH: rotated and scaled.
+      heads: which of the model's heads these are.
+      block: a number of these queries, for dropout; None where one call does the whole attention.
+    """
+    logits = [_logits(p, q_BNTH, q_tok, position, heads) for p in parts]
+    # The bound keeps a row without keys at exp(-inf) = 0; the top moves nothing, so it needs no gradient.
+    tops = [jnp.maximum(x.max(axis=-1, keepdims=True), jnp.finfo(jnp.float32).min) for x in logits]
+    top = jax.lax.stop_gradient(_all(jnp.maximum, tops))
+    weights = [jnp.exp(x - top) for x in logits]
+    total_BNT1 = _all(jnp.add, [e.sum(axis=-1, keepdims=True) for e in weights])
+    sums = []
+    for i, (p, e_BNTS) in enumerate(zip(parts, weights, strict=True)):
+        e_BNTS = dropout(e_BNTS, None if block is None else block * len(parts) + i).astype(p.v_BNSH.dtype)
+        out = _sums(e_BNTS, p.v_BNSH)
+        extra = position.values(e_BNTS, q_tok, p.tok, heads)
+        sums.append(out if extra is None else out + extra.swapaxes(1, 2))
+    return (_all(jnp.add, sums) / jnp.where(total_BNT1 > 0, total_BNT1, 1.0)).astype(parts[0].v_BNSH.dtype)
+
+
+def _all(add: Callable, found: list[Array]) -> Array:
+    first, *rest = found
+    for x in rest:
+        first = add(first, x)
+    return first
+
+
+def _logits(keys: Keys, q_BNTH: Array, q_tok: Tokens, position: Bound, heads: slice) -> Array:
+    logits_BNTS = _scores(q_BNTH, keys.k_BNSH)
+    extra = position.logits(q_BNTH.swapaxes(1, 2), q_tok, keys.tok, heads)
+    if extra is not None:
+        logits_BNTS = logits_BNTS + extra
+    return jnp.where(same_segment(q_tok, keys.tok) & keys.keep, logits_BNTS, -jnp.inf)
+
+
+@jax.custom_vjp
+def _scores(q: Array, k: Array) -> Array:
+    """q kᵀ in float32. XLA's own gradient transposes the one of the result; this one transposes q."""
+    return jnp.matmul(q, k.mT, preferred_element_type=jnp.float32)
+
+
+_scores.defvjp(
+    lambda q, k: (_scores(q, k), (q, k)),
+    lambda qk, g: (g.astype(qk[0].dtype) @ qk[1], (qk[0].mT @ g.astype(qk[0].dtype)).mT),
+)
+
+
+@jax.custom_vjp
+def _sums(w: Array, v: Array) -> Array:
+    """w v in float32. XLA's own gradient transposes w; this one transposes the one of the result."""
+    return jnp.matmul(w, v, preferred_element_type=jnp.float32)
+
+
+_sums.defvjp(
+    lambda w, v: (_sums(w, v), (w, v)),
+    lambda wv, g: (g.astype(wv[1].dtype) @ wv[1].mT, (g.astype(wv[1].dtype).mT @ wv[0]).mT),
+)

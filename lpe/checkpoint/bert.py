@@ -1,5 +1,8 @@
 """BERT as Hugging Face writes it: names, config fields, heads. Read forwards it imports, read backwards it exports."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from lpe.checkpoint.mapping import Row
 
 PREFIX = "bert."
@@ -45,6 +48,8 @@ HEADS: tuple[Row, ...] = (
     ("classifier/bias", "classifier.bias", "same"),
     ("tagger/kernel", "classifier.weight", "transpose"),
     ("tagger/bias", "classifier.bias", "same"),
+    ("qa/kernel", "qa_outputs.weight", "transpose"),
+    ("qa/bias", "qa_outputs.bias", "same"),
 )
 DECODER_BIAS = "cls.predictions.decoder.bias"  # a second name of mlm_head/bias, and the one that counts where both are there
 DROPPED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias")  # next-sentence head: lpe has no use for it
@@ -52,5 +57,18 @@ CLASSES = {  # behind Bert, Roberta, …
     "mlm": "ForMaskedLM",
     "classifier": "ForSequenceClassification",
     "tagger": "ForTokenClassification",
+    "qa": "ForQuestionAnswering",
     "": "Model",
 }
+FIXED: dict[str, Any] = {}  # fields of this family alone that change the computation, with the only value that lpe computes
+OWN: frozenset[str] = frozenset()  # fields of this family alone that `attention` reads
+
+
+def attention(raw: Mapping[str, Any], heads: tuple[str, ...], source: str) -> dict[str, Any]:
+    """The attention pattern that the weights were trained with, as in Recipe.attention."""
+    return {"name": "full"}
+
+
+def attention_fields(spec: Mapping[str, Any], layers: int) -> dict[str, Any] | None:
+    """Fields of config.json that say an attention pattern, less its options at their defaults; None: no such model is stock."""
+    return {} if spec == {"name": "full"} else None

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from lpe.checkpoint import bert, roberta
+from lpe.checkpoint import bert, longformer, roberta
 from lpe.models.bert import BertConfig
 
-FAMILIES: dict[str, ModuleType] = {"bert": bert, "roberta": roberta, "xlm-roberta": roberta}
-CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+FAMILIES: dict[str, ModuleType] = {"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "longformer": longformer}
+CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "longformer": "Longformer"}
+
+HEAD_CLASSES = ("mlm", "classifier", "tagger", "qa")  # heads with a stock class of their own, the first one names the model
 
 # Fields that are taken over as they are.
 SHARED = (
@@ -126,10 +128,10 @@ def read(raw: dict, source: str) -> BertConfig:
     ]
     problems += [
         f"{k}={raw[k]!r}: lpe computes only {v!r}; if the weights do not depend on it, override it: {k}={v!r}"
-        for k, v in FIXED.items()
+        for k, v in {**FIXED, **family.FIXED}.items()
         if k in raw and raw[k] not in (v, None)
     ]
-    known = {*SHARED, *FIXED, *CARRIED, *GENERATION}
+    known = {*SHARED, *FIXED, *CARRIED, *GENERATION, *family.FIXED, *family.OWN}
     problems += [
         f"{k}={raw[k]!r} is not known to lpe, so it might change the result; if it does not, take it out of config.json"
         for k in sorted(set(raw) - known)
@@ -168,9 +170,9 @@ def _num_labels(raw: dict) -> int:
     return len(raw["id2label"]) if raw.get("id2label") else 2
 
 
-def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, rows: int, dtype: str) -> dict:
-    """config.json of an exported model: the source's own fields, with what changed."""
-    head = next((h for h in ("mlm", "classifier", "tagger") if h in heads), "")
+def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, rows: int, dtype: str, attention: dict) -> dict:
+    """config.json of an exported model: the source's own fields, with what changed; `attention` are those of the pattern."""
+    head = next((h for h in HEAD_CLASSES if h in heads), "")
     kept = {k: v for k, v in raw.items() if k not in GENERATION | {"num_labels", "torch_dtype"}}
     if {"classifier", "tagger"} & set(heads) and len(raw.get("id2label") or ()) != cfg.num_labels:
         names = [f"LABEL_{i}" for i in range(cfg.num_labels)]
@@ -178,6 +180,7 @@ def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, rows:
     return {
         **kept,
         **{k: getattr(cfg, k) for k in SHARED},
+        **attention,
         "model_type": family,
         "architectures": [CLASS_PREFIX[family] + FAMILIES[family].CLASSES[head]],
         "max_position_embeddings": rows,

@@ -16,7 +16,7 @@ from lpe.models.bert import BertConfig
 log = logging.getLogger(__name__)
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
-HEAD_PATHS = {"mlm": "mlm_head/", "pooler": "pooler/", "classifier": "classifier/", "tagger": "tagger/"}
+HEAD_PATHS = {"mlm": "mlm_head/", "pooler": "pooler/", "classifier": "classifier/", "tagger": "tagger/", "qa": "qa/"}
 
 
 class Source(NamedTuple):
@@ -27,6 +27,7 @@ class Source(NamedTuple):
     config: BertConfig
     raw: dict
     heads: tuple[str, ...]
+    attention: dict
     tensors: dict[str, np.ndarray]
     table: tuple[Row, ...]
 
@@ -72,7 +73,8 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
     table = family_table(name, "pooler.dense.weight" not in tensors, tagger)
     present = {ours for ours, theirs, _ in table if theirs in tensors}
     heads = tuple(h for h, path in HEAD_PATHS.items() if any(p.startswith(path) for p in present))
-    return Source(str(folder), name, cfg, raw, heads, tensors, table)
+    attention = family.attention(raw, heads, str(folder))
+    return Source(str(folder), name, cfg, raw, heads, attention, tensors, table)
 
 
 def family_table(name: str, classifier_pools: bool, tagger: bool) -> tuple[Row, ...]:

@@ -22,7 +22,13 @@ HEADS: tuple[Row, ...] = (
     ("classifier/bias", "classifier.out_proj.bias", "same"),
     ("tagger/kernel", "classifier.weight", "transpose"),
     ("tagger/bias", "classifier.bias", "same"),
+    ("qa/kernel", "qa_outputs.weight", "transpose"),
+    ("qa/bias", "qa_outputs.bias", "same"),
 )
 DECODER_BIAS = "lm_head.decoder.bias"
 DROPPED: tuple[str, ...] = ()
 CLASSES = bert.CLASSES
+FIXED = bert.FIXED
+OWN = bert.OWN
+attention = bert.attention
+attention_fields = bert.attention_fields

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from lpe import linear
 from lpe.models import layers
 from lpe.models.layers import Mixer
 from lpe.params import Spec, count, normal, stacked, under, zeros
@@ -74,8 +75,8 @@ def specs(cfg: BertConfig, position: PositionMethod, mixer: Mixer) -> dict[str, 
     layer = {
         **under("attention", mixer.specs),
         **under("attention_norm", layers.norm_specs(d)),
-        **under("intermediate", layers.dense_specs(d, f, ("embed", "mlp"), std)),
-        **under("output", layers.dense_specs(f, d, ("mlp", "embed"), std)),
+        **under("intermediate", linear.dense_specs(d, f, ("embed", "mlp"), std)),
+        **under("output", linear.dense_specs(f, d, ("mlp", "embed"), std)),
         **under("output_norm", layers.norm_specs(d)),
     }
     return {
@@ -97,6 +98,7 @@ def encode(
     *,
     dtype=jnp.float32,
     remat: str = "none",
+    chunk_size: int = 0,
     frozen_layers: int = 0,
     key: Array | None = None,
 ) -> Array:
@@ -108,6 +110,7 @@ def encode(
       tok: the batch's Tokens.
       dtype: compute dtype; statistics, softmax and logits are float32 in any case.
       remat: what the backward pass recomputes: none, full, dots.
+      chunk_size: tokens at a time of the feed-forward part, to save memory; 0 for all at once.
       frozen_layers: the backward pass ends above so many of the lowest layers; nothing below has a gradient.
       key: dropout key; None for evaluation.
 
@@ -120,7 +123,7 @@ def encode(
     x_BTD = _lookup(emb["word"], input_ids).astype(dtype) + _lookup(emb["token_type"], type_ids).astype(dtype)
     x_BTD = position.embed(params.get("position", {}), x_BTD, tok)
     x_BTD = layers.layer_norm(emb["norm"], x_BTD, cfg.layer_norm_eps)
-    x_BTD = layers.dropout(x_BTD, cfg.hidden_dropout_prob, _fold(key, cfg.num_hidden_layers))
+    x_BTD = linear.dropout(x_BTD, cfg.hidden_dropout_prob, _fold(key, cfg.num_hidden_layers))
 
     per_layer = {n for n, s in position.specs.items() if s.axes[0] == "layers"}
     shared = {n: p for n, p in params.get("position", {}).items() if n not in per_layer}
@@ -128,7 +131,8 @@ def encode(
 
     def step(x_BTD: Array, scanned) -> tuple[Array, None]:
         layer_params, layer_position, i = scanned
-        return _layer(layer_params, cfg, mixer, {**shared, **layer_position}, x_BTD, tok, i, _fold(key, i)), None
+        own_position = {**shared, **layer_position}
+        return _layer(layer_params, cfg, mixer, own_position, x_BTD, tok, i, _fold(key, i), chunk_size), None
 
     if REMAT[remat] is not None:
         step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
@@ -147,12 +151,15 @@ def _scan(step: Callable, x_BTD: Array, xs) -> Array:
     return jax.lax.scan(step, x_BTD, xs, unroll=min(UNROLL, layers) if narrow else 1)[0]
 
 
-def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key) -> Array:
+def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key, chunk_size) -> Array:
     y_BTD = mixer.apply(params["attention"], position_params, x_BTD, tok, layer=i, key=_fold(key, 0))
-    y_BTD = layers.dropout(y_BTD, cfg.hidden_dropout_prob, _fold(key, 1))
+    y_BTD = linear.dropout(y_BTD, cfg.hidden_dropout_prob, _fold(key, 1))
     x_BTD = layers.layer_norm(params["attention_norm"], x_BTD + y_BTD, cfg.layer_norm_eps)
-    y_BTF = layers.activation(cfg.hidden_act)(layers.dense(params["intermediate"], x_BTD))
-    y_BTD = layers.dropout(layers.dense(params["output"], y_BTF), cfg.hidden_dropout_prob, _fold(key, 2))
+
+    def feed_forward(x: Array) -> Array:
+        return linear.dense(params["output"], layers.activation(cfg.hidden_act)(linear.dense(params["intermediate"], x)))
+
+    y_BTD = linear.dropout(layers.in_chunks(feed_forward, (x_BTD,), chunk_size), cfg.hidden_dropout_prob, _fold(key, 2))
     return layers.layer_norm(params["output_norm"], x_BTD + y_BTD, cfg.layer_norm_eps)
 
 
@@ -168,7 +175,7 @@ def mlm_specs(cfg: BertConfig) -> dict[str, Spec]:
     """Rows of the masked-language-model head; the decoder is a parameter of its own only when it is not tied."""
     d, std = cfg.hidden_size, cfg.initializer_range
     rows = {
-        **under("transform", layers.dense_specs(d, d, ("embed", None), std)),
+        **under("transform", linear.dense_specs(d, d, ("embed", None), std)),
         **under("norm", layers.norm_specs(d)),
         "bias": Spec((cfg.vocab_size,), ("vocab",), zeros),
     }
@@ -177,37 +184,51 @@ def mlm_specs(cfg: BertConfig) -> dict[str, Spec]:
     return under("mlm_head", rows)
 
 
-def mlm_logits(params: dict, cfg: BertConfig, x: Array) -> Array:
-    """Scores of the vocabulary, f32[..., V], from hidden states [..., D]."""
+def mlm_logits(params: dict, cfg: BertConfig, x: Array, chunk_size: int = 0) -> Array:
+    """Scores of the vocabulary, f32[B, T, V], from hidden states [B, T, D], `chunk_size` tokens at a time (0: all)."""
     head = params["mlm_head"]
-    x = layers.layer_norm(head["norm"], layers.activation(cfg.head_act)(layers.dense(head["transform"], x)), cfg.layer_norm_eps)
     table = params["embeddings"]["word"] if cfg.tie_word_embeddings else head["decoder"]
-    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32) + head["bias"]
+
+    def scores(x: Array) -> Array:
+        x = layers.activation(cfg.head_act)(linear.dense(head["transform"], x))
+        x = layers.layer_norm(head["norm"], x, cfg.layer_norm_eps)
+        return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32) + head["bias"]
+
+    return layers.in_chunks(scores, (x,), chunk_size)
 
 
 def pooler_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("pooler", layers.dense_specs(cfg.hidden_size, cfg.hidden_size, ("embed", None), cfg.initializer_range))
+    return under("pooler", linear.dense_specs(cfg.hidden_size, cfg.hidden_size, ("embed", None), cfg.initializer_range))
 
 
 def pool(params: dict, x_BTD: Array, tok: Tokens) -> Array:
     """tanh of a linear map of the first real token, wherever the padding is: [B, D]."""
     first = jnp.argmax(tok.segment > 0, axis=1)
-    return jnp.tanh(layers.dense(params["pooler"], jnp.take_along_axis(x_BTD, first[:, None, None], axis=1)[:, 0]))
+    return jnp.tanh(linear.dense(params["pooler"], jnp.take_along_axis(x_BTD, first[:, None, None], axis=1)[:, 0]))
 
 
 def classifier_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("classifier", layers.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
+    return under("classifier", linear.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
 
 
 def classify(params: dict, x_BTD: Array, tok: Tokens) -> Array:
     """Class scores f32[B, C] from the pooled first token."""
-    return layers.dense(params["classifier"], pool(params, x_BTD, tok)).astype(jnp.float32)
+    return linear.dense(params["classifier"], pool(params, x_BTD, tok)).astype(jnp.float32)
 
 
 def tagger_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("tagger", layers.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
+    return under("tagger", linear.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
 
 
 def tag(params: dict, x_BTD: Array) -> Array:
     """Tag scores f32[B, T, C] of every token."""
-    return layers.dense(params["tagger"], x_BTD).astype(jnp.float32)
+    return linear.dense(params["tagger"], x_BTD).astype(jnp.float32)
+
+
+def qa_specs(cfg: BertConfig) -> dict[str, Spec]:
+    return under("qa", linear.dense_specs(cfg.hidden_size, 2, ("embed", None), cfg.initializer_range))
+
+
+def span(params: dict, x_BTD: Array) -> Array:
+    """Scores of every token as the start and as the end of the answer, f32[B, T, 2]."""
+    return linear.dense(params["qa"], x_BTD).astype(jnp.float32)

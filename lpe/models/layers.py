@@ -1,4 +1,4 @@
-"""Pieces that every encoder is made of: linear maps, layer norm, dropout, activations, and token mixing by attention."""
+"""Pieces that every encoder is made of: layer norm, activations, and token mixing by attention."""
 
 import math
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from lpe.attention.base import AttentionPattern, Call
+from lpe.linear import Dropout, dense
 from lpe.params import Spec, normal, ones, under, zeros
 from lpe.positions.base import Bound, PositionMethod
 from lpe.registry import nearest
@@ -67,24 +68,6 @@ def activation(name: str) -> Callable[[Array], Array]:
     return ACTIVATIONS[name]
 
 
-def dense_specs(d_in: int, d_out: int, axes: tuple[str | None, str | None], stddev: float) -> dict[str, Spec]:
-    return {
-        "kernel": Spec((d_in, d_out), axes, normal(stddev)),
-        "bias": Spec((d_out,), axes[1:], zeros),
-    }
-
-
-def dense(params: dict, x: Array, axes: int = 1) -> Array:
-    """The last `axes` axes of x contracted with the kernel's first, plus bias, in the dtype of x.
-
-    One matrix product of two-dimensional operands: XLA's CPU backward pass is twice as fast on it as on one with batch axes.
-    """
-    kernel, bias = params["kernel"].astype(x.dtype), params["bias"].astype(x.dtype)
-    batch, inner, outer = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :], kernel.shape[axes:]
-    y = x.reshape(-1, math.prod(inner)) @ kernel.reshape(math.prod(inner), math.prod(outer))
-    return y.reshape(*batch, *outer) + bias
-
-
 def norm_specs(d: int) -> dict[str, Spec]:
     return {"scale": Spec((d,), ("embed",), ones), "bias": Spec((d,), ("embed",), zeros)}
 
@@ -98,11 +81,26 @@ def layer_norm(params: dict, x: Array, eps: float) -> Array:
     return (centred * jax.lax.rsqrt(var + eps) * params["scale"] + params["bias"]).astype(x.dtype)
 
 
-def dropout(x: Array, rate: float, key: Array | None) -> Array:
-    """Zeroes with probability `rate` and scales the rest; no key means evaluation, x unchanged."""
-    if key is None or rate == 0.0:
-        return x
-    return jnp.where(jax.random.bernoulli(key, 1.0 - rate, x.shape), x / (1.0 - rate), 0).astype(x.dtype)
+def in_chunks(f: Callable, args: tuple[Array, ...], size: int):
+    """f(*args), `size` tokens at a time, each made anew in the backward pass; 0 is all at once.
+
+    Args:
+      f: treats every token alone, so that the result is the same.
+      args: [B, T, …] each, as are f's results.
+    """
+    length = args[0].shape[1]
+    if not 0 < size < length:
+        return f(*args)
+
+    def cut(x: Array) -> Array:
+        x = jnp.pad(x, [(0, -length % size if axis == 1 else 0) for axis in range(x.ndim)])
+        return x.reshape(len(x), -1, size, *x.shape[2:]).swapaxes(0, 1)
+
+    def joined(y: Array) -> Array:
+        return y.swapaxes(0, 1).reshape(y.shape[1], -1, *y.shape[3:])[:, :length]
+
+    step = jax.checkpoint(lambda each: f(*each), prevent_cse=False)
+    return jax.tree.map(joined, jax.lax.map(step, tuple(cut(x) for x in args)))
 
 
 class Mixer(NamedTuple):
@@ -129,8 +127,7 @@ def attention_mixer(cfg, position: PositionMethod, pattern: AttentionPattern) ->
     attend = pattern.attend or pattern.reference
 
     def apply(params: dict, position_params: dict, x_BTD: Array, tok: Tokens, *, layer: Array, key: Array | None) -> Array:
-        bound = Bound(*(partial(hook, position_params) for hook in (position.rotate, position.logits, position.values)))
-        drop = partial(dropout, rate=cfg.attention_probs_dropout_prob, key=key)
+        bound, drop = Bound(position_params, position), Dropout(cfg.attention_probs_dropout_prob, key)
         q_BTNH, k_BTNH, v_BTNH = (dense(params[name], x_BTD) for name in ("query", "key", "value"))
         call = Call(x_BTD, x_BTD, q_BTNH, k_BTNH, v_BTNH, tok, tok, cfg.attention_scale, bound, layer, drop)
         out_BTNH = attend(params.get("pattern", {}), call)

@@ -157,8 +157,20 @@ def _joined(hook: str, found: list[Callable]) -> Callable:
 
 
 class Bound(NamedTuple):
-    """The hooks that attention calls, with one layer's parameters filled in."""
+    """The hooks that attention calls, with one layer's parameters."""
 
-    rotate: Callable
-    logits: Callable
-    values: Callable
+    params: dict
+    method: PositionMethod
+
+    def rotate(self, q_BTNH: Array, k_BSNH: Array, v_BSNH: Array, q_tok: Tokens, k_tok: Tokens):
+        return self.method.rotate(self.params, q_BTNH, k_BSNH, v_BSNH, q_tok, k_tok)
+
+    def logits(self, q_BTNH: Array, q_tok: Tokens, k_tok: Tokens, heads: slice) -> Array | None:
+        return self.method.logits(self.params, q_BTNH, q_tok, k_tok, heads)
+
+    def values(self, weights_BNTS: Array, q_tok: Tokens, k_tok: Tokens, heads: slice) -> Array | None:
+        return self.method.values(self.params, weights_BNTS, q_tok, k_tok, heads)
+
+    @property
+    def rotates(self) -> bool:
+        return self.method.rotate is not _rotate

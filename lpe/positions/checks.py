@@ -11,10 +11,15 @@ LARGEST = 2**20  # rows of a table by distance: more than any document has token
 FACTOR = 4  # methods that must know the length offer 4n positions when none is given: 512 rows become 2,048
 
 
+def _full(method: str) -> str:
+    """Position methods give their own name, others that of their package too."""
+    return method if "." in method else f"positions.{method}"
+
+
 def whole(method: str, name: str, value: Any, low: int, high: int, hint: str = "") -> int:
     """`value`. Raises ValueError unless it is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise ValueError(f"positions.{method}: {name}={value!r}, allowed are whole numbers from {low} to {high}{hint}")
+        raise ValueError(f"{_full(method)}: {name}={value!r}, allowed are whole numbers from {low} to {high}{hint}")
     return int(value)
 
 
@@ -24,7 +29,7 @@ def number(method: str, name: str, value: Any, low: float, high: float = math.in
     if not real or not low <= value <= high or (above and value == low):
         upper = "" if high == math.inf else f" up to {high:g}"
         raise ValueError(
-            f"positions.{method}: {name}={value!r}, allowed are numbers {'above' if above else 'from'} {low:g}{upper}"
+            f"{_full(method)}: {name}={value!r}, allowed are numbers {'above' if above else 'from'} {low:g}{upper}"
         )
     return float(value)
 
@@ -32,7 +37,7 @@ def number(method: str, name: str, value: Any, low: float, high: float = math.in
 def one_of(method: str, name: str, value: Any, allowed: Sequence[Any]) -> Any:
     """`value`. Raises ValueError unless it is one of `allowed`, of the same type."""
     if not any(type(value) is type(a) and value == a for a in allowed):
-        raise ValueError(f"positions.{method}: {name}={value!r}, allowed are {', '.join(map(repr, allowed))}")
+        raise ValueError(f"{_full(method)}: {name}={value!r}, allowed are {', '.join(map(repr, allowed))}")
     return value
 
 
@@ -40,5 +45,5 @@ def factors(method: str, name: str, value: Any, count: int) -> np.ndarray:
     """`value` as f64[count]. Raises ValueError unless it is a list of `count` numbers above 0."""
     if not isinstance(value, (list, tuple, np.ndarray)) or len(value) != count:
         found = f"{len(value)} numbers" if hasattr(value, "__len__") else repr(value)
-        raise ValueError(f"positions.{method}: {name} has {found}, needed is a list of {count}, one for each pair of channels")
+        raise ValueError(f"{_full(method)}: {name} has {found}, needed is a list of {count}, one for each pair of channels")
     return np.asarray([number(method, f"{name}[{i}]", x, 0, above=True) for i, x in enumerate(value)])

@@ -77,11 +77,20 @@ def cross_entropy(scores: Array, labels: Array) -> tuple[Array, dict]:
       scores: f32[..., C].
       labels: i32[...], UNUSED where nothing counts.
     """
+    return mean(*by_place(scores, labels), labels)
+
+
+def by_place(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """Loss f32[...], and whether the highest score is the label's, bool[...]."""
+    each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.maximum(labels, 0))
+    return each, scores.argmax(-1) == labels
+
+
+def mean(each: Array, right: Array, labels: Array) -> tuple[Array, dict]:
+    """As cross_entropy, from by_place."""
     used = labels != UNUSED
-    each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.where(used, labels, 0))
     count, total = used.sum(), jnp.where(used, each, 0.0).sum()
-    right = (used & (scores.argmax(-1) == labels)).sum()
-    return total / jnp.maximum(count, 1), {"loss": (total, count), "accuracy": (right, count)}
+    return total / jnp.maximum(count, 1), {"loss": (total, count), "accuracy": ((used & right).sum(), count)}
 
 
 def ratio(right: np.ndarray, count: np.ndarray) -> tuple[float, float | None]:

@@ -17,8 +17,9 @@ import numpy as np
 import optax
 from jax import Array
 
+from lpe import linear
 from lpe.data import batching, reading, sources
-from lpe.models import bert, layers, pooling
+from lpe.models import bert, pooling
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
@@ -90,9 +91,9 @@ def make(
         x_BTD, tok = pooling.encode(encode, params, batch, key)
         x_BSD = pooling.pool(x_BTD, tok, batch["labels"].shape[1], pool)
         if pool == "cls":
-            x_BSD = jnp.tanh(layers.dense(params["pooler"], x_BSD))
-        x_BSD = layers.dropout(x_BSD, cfg.hidden_dropout_prob, base.head_key(key))
-        return layers.dense(params["classifier"], x_BSD).astype(jnp.float32)
+            x_BSD = jnp.tanh(linear.dense(params["pooler"], x_BSD))
+        x_BSD = linear.dropout(x_BSD, cfg.hidden_dropout_prob, base.head_key(key))
+        return linear.dense(params["classifier"], x_BSD).astype(jnp.float32)
 
     def loss(params: dict, batch: dict[str, Array], key: Array | None):
         return base.cross_entropy(logits(params, batch, key), batch["labels"])

@@ -17,12 +17,11 @@ from functools import partial
 import grain
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from lpe.data import reading, windows
 from lpe.data.windows import Layout, Packed, Windows
-from lpe.models import bert
+from lpe.models import bert, layers
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
@@ -43,6 +42,7 @@ def make(
     mask_rate: float = 0.15,
     train_mask_rate: float | None = None,
     documents: str = "chunk",
+    chunk_size: int = 0,
 ) -> Task:
     """The MLM task.
 
@@ -54,6 +54,7 @@ def make(
       train_mask_rate: the same for training, where it differs (Wettig et al., arXiv 2202.08005: 0.4 can beat 0.15).
       documents: what becomes of documents that are longer or shorter than an input: "chunk", consecutive windows of each;
         "truncate", only the first one; "pack", chunk with several short windows in a row.
+      chunk_size: masked places at a time of the MLM head, to save memory; 0 for all at once.
 
     Raises:
       ValueError: a value outside its range.
@@ -64,21 +65,23 @@ def make(
         if not isinstance(rate, float) or not 0.0 < rate < 1.0:
             raise ValueError(f"task.{name}={rate!r}, allowed are 0 < {name} < 1; BERT's is 0.15")
     base.check_choice("documents", documents, DOCUMENTS)
+    if type(chunk_size) is not int or chunk_size < 0:
+        raise ValueError(f"task.chunk_size={chunk_size!r}, allowed are whole numbers from 0 (no chunks)")
     pack = documents == "pack"
     lay = windows.layout(length, length if pack else cfg.max_position_embeddings - cfg.reserved_rows)
 
-    def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
+    def by_place(params: dict, batch: dict[str, Array], key: Array | None) -> tuple[Array, Array]:
         x_BTD, _ = encode(params, batch, key=key)
         x_BMD = jnp.take_along_axis(x_BTD, batch["places"][..., None], axis=1)
-        return bert.mlm_logits(params, cfg, x_BMD)
+        scored = lambda x, labels: base.by_place(bert.mlm_logits(params, cfg, x), labels)  # noqa: E731
+        return layers.in_chunks(scored, (x_BMD, batch["labels"]), chunk_size)
 
     def loss(params: dict, batch: dict[str, Array], key: Array | None):
-        return base.cross_entropy(logits(params, batch, key), batch["labels"])
+        return base.mean(*by_place(params, batch, key), batch["labels"])
 
     def predict(params: dict, batch: dict[str, Array]) -> dict[str, Array]:
-        scores, labels = logits(params, batch, None), batch["labels"]
-        each = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.maximum(labels, 0))
-        return {"right": scores.argmax(-1) == labels, "loss": each}
+        each, right = by_place(params, batch, None)
+        return {"right": right, "loss": each}
 
     def prepare(docs, tokenizer) -> Windows | Packed:
         cut = windows.cut(docs, tokenizer, lay.content, first=documents == "truncate")

@@ -16,8 +16,9 @@ import numpy as np
 import optax
 from jax import Array
 
+from lpe import linear
 from lpe.data import batching, reading, sources, windows
-from lpe.models import bert, layers, pooling
+from lpe.models import bert, pooling
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
@@ -82,7 +83,7 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
         x_BTD, _ = pooling.encode(encode, params, batch, key)
-        return bert.tag(params, layers.dropout(x_BTD, cfg.hidden_dropout_prob, base.head_key(key)))
+        return bert.tag(params, linear.dropout(x_BTD, cfg.hidden_dropout_prob, base.head_key(key)))
 
     def loss(params: dict, batch: dict[str, Array], key: Array | None):
         scores = logits(params, batch, key)

@@ -1,31 +1,32 @@
 """The dense reference against a plain numpy transcription, and what it does where there is nothing to attend to."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from lpe import registry, tokens
+from lpe import linear, registry, tokens
 from lpe.attention import base, full
-from lpe.models import layers
 from lpe.models.bert import BertConfig
-from lpe.positions.base import Bound
+from lpe.positions.base import Bound, PositionMethod
 
 CFG = BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=11)
 MASK = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]])
 
 
 def neutral() -> Bound:
-    return Bound(lambda q, k, v, *_: (q, k, v), lambda *_: None, lambda *_: None)
+    return Bound({}, PositionMethod({}))
+
+
+def bound(rotate, logits, values) -> Bound:
+    return Bound({}, PositionMethod({}, rotate=rotate, logits=logits, values=values))
 
 
 def call(q, k, v, mask, **changes) -> base.Call:
     tok = tokens.from_batch({"input_ids": jnp.zeros(mask.shape, jnp.int32), "attention_mask": jnp.asarray(mask)})
     x = jnp.zeros((*mask.shape, 8))
-    return base.Call(x, x, q, k, v, tok, tok, 0.5, neutral(), jnp.int32(0), lambda w: w)._replace(**changes)
+    return base.Call(x, x, q, k, v, tok, tok, 0.5, neutral(), jnp.int32(0), linear.Dropout())._replace(**changes)
 
 
 def qkv(seed: int = 0, shape=(3, 5, 2, 4)):
@@ -85,10 +86,10 @@ def test_segments_do_not_see_each_other():
 def test_the_order_is_rotate_scale_add_and_hooks_are_honoured():
     q, k, v = qkv(shape=(1, 4, 2, 4))
     bias = jax.random.normal(jax.random.key(5), (1, 2, 4, 4))
-    hooks = Bound(
-        lambda q, k, v, *_: (2 * q, k, v),
-        lambda q, *_: bias + q.sum(-1).transpose(0, 2, 1)[..., None],
-        lambda w, *_: w.sum(-1).transpose(0, 2, 1)[..., None] * jnp.ones(4),
+    hooks = bound(
+        lambda _, q, k, v, *__: (2 * q, k, v),
+        lambda _, q, *__: bias + q.sum(-1).transpose(0, 2, 1)[..., None],
+        lambda _, w, *__: w.sum(-1).transpose(0, 2, 1)[..., None] * jnp.ones(4),
     )
     pattern = registry.make("attention", {"name": "full"}, CFG)
     got = pattern.reference({}, call(q, k, v, np.ones((1, 4)), position=hooks))
@@ -112,13 +113,13 @@ def test_the_fast_path_equals_the_reference_in_value_and_gradient(dtype):
     q, k, v = (x.astype(dtype) for x in qkv(shape=(4, 5, 2, 4)))
     mask = np.concatenate([MASK, [[1, 0, 0, 0, 0]]])
     bias = jax.random.normal(jax.random.key(5), (1, 2, 5, 5))
-    hooks = Bound(
-        lambda q, k, v, *_: (2 * q, k, v),
-        lambda q, *_: bias + q.astype(jnp.float32).sum(-1).transpose(0, 2, 1)[..., None],
-        lambda w, *_: jnp.einsum("bnts,sh->btnh", w, jnp.arange(20.0).reshape(5, 4).astype(w.dtype)),
+    hooks = bound(
+        lambda _, q, k, v, *__: (2 * q, k, v),
+        lambda _, q, *__: bias + q.astype(jnp.float32).sum(-1).transpose(0, 2, 1)[..., None],
+        lambda _, w, *__: jnp.einsum("bnts,sh->btnh", w, jnp.arange(20.0).reshape(5, 4).astype(w.dtype)),
     )
     pattern = registry.make("attention", {"name": "full"}, CFG)
-    drop = partial(layers.dropout, rate=0.3, key=jax.random.key(1))
+    drop = linear.Dropout(0.3, jax.random.key(1))
 
     def both(run):
         def loss(q, k, v):

@@ -3,7 +3,6 @@
 Rotary and T5's come from transformers 5, NEZHA, relative_key and Transformer-XL from what version 4 had (make_relative.py).
 """
 
-from functools import partial
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from transformers import MPNetConfig, MPNetModel, RoFormerConfig, RoFormerModel
 import lpe
 from lpe.attention import full
 from lpe.attention.base import Call
+from lpe.linear import Dropout
 from lpe.models.bert import BertConfig
 from lpe.positions import transformer_xl
 from lpe.positions.base import Bound
@@ -122,7 +122,7 @@ def test_transformer_xl(case):
         "relative_projection": w["r_net.weight"].T.reshape(24, 4, 6),
     }  # fmt: skip
     method = transformer_xl.make(cfg)
-    bound = Bound(*(partial(hook, params) for hook in (method.rotate, method.logits, method.values)))
+    bound = Bound(params, method)
     shift = y.shape[1] - x.shape[1]
 
     def tokens(count: int, first: int) -> Tokens:
@@ -131,7 +131,16 @@ def test_transformer_xl(case):
 
     sides = tokens(x.shape[1], 0), tokens(y.shape[1], -shift)
     call = Call(
-        x, y, heads(x, query), heads(y, key), heads(y, value), *sides, cfg.attention_scale, bound, jnp.int32(0), lambda p: p
+        x,
+        y,
+        heads(x, query),
+        heads(y, key),
+        heads(y, value),
+        *sides,
+        cfg.attention_scale,
+        bound,
+        jnp.int32(0),
+        Dropout(),
     )
     pattern = full.make(cfg, causal=case != "bidirectional")
     for run in (pattern.reference, pattern.attend):

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 from lpe import tokens
 from lpe.attention import full
 from lpe.attention.base import Call
+from lpe.linear import Dropout
 from lpe.models.bert import BertConfig
 from lpe.positions.base import Bound, PositionMethod, hooks
 
@@ -99,9 +99,9 @@ def placed(positions: np.ndarray, length: int | None = None) -> tokens.Tokens:
 def attention(method: PositionMethod, params: dict, *, run: Callable, qkv, tok: tokens.Tokens):
     """[1, T, N, H] from one attention: of the first layer, where a method has parameters by layer."""
     layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
-    bound = Bound(*(partial(hook, layer) for hook in (method.rotate, method.logits, method.values)))
+    bound = Bound(layer, method)
     x = jnp.zeros((1, len(tok.position[0]), D))
-    return run({}, Call(x, x, *qkv, tok, tok, config().attention_scale, bound, jnp.int32(0), lambda w: w))
+    return run({}, Call(x, x, *qkv, tok, tok, config().attention_scale, bound, jnp.int32(0), Dropout()))
 
 
 def compare_attention(make, kw: dict, expected) -> None:

@@ -1,0 +1,60 @@
+"""Longformer as Hugging Face writes it: RoBERTa with windows, and projections of their own for global queries."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lpe.checkpoint import roberta
+from lpe.checkpoint.mapping import Row
+
+PREFIX = "longformer."
+RESERVED_ROWS = roberta.RESERVED_ROWS
+PAD = roberta.PAD
+HEAD_ACT = roberta.HEAD_ACT
+SELF = "encoder.layer.{i}.attention.self."
+ENCODER: tuple[Row, ...] = (
+    *roberta.ENCODER,
+    ("layers/attention/pattern/query_global/kernel", SELF + "query_global.weight", "split"),
+    ("layers/attention/pattern/query_global/bias", SELF + "query_global.bias", "split_bias"),
+    ("layers/attention/pattern/key_global/kernel", SELF + "key_global.weight", "split"),
+    ("layers/attention/pattern/key_global/bias", SELF + "key_global.bias", "split_bias"),
+    ("layers/attention/pattern/value_global/kernel", SELF + "value_global.weight", "split"),
+    ("layers/attention/pattern/value_global/bias", SELF + "value_global.bias", "split_bias"),
+)
+POOLER = roberta.POOLER
+HEADS = roberta.HEADS
+DECODER_BIAS = roberta.DECODER_BIAS
+DROPPED = roberta.DROPPED
+CLASSES = roberta.CLASSES
+FIXED = {"attention_mode": "longformer", "ignore_attention_mask": False, "onnx_export": False}
+OWN = frozenset({"attention_window"})
+WINDOW, SEPARATOR = 512, 2  # transformers' defaults
+
+
+def attention(raw: Mapping[str, Any], heads: tuple[str, ...], source: str) -> dict[str, Any]:
+    """Its windows, and the global tokens that transformers' classes choose where a batch names none.
+
+    Raises:
+      ValueError: attention_window is neither an even number above 0 nor one for each layer.
+    """
+    window, layers = raw.get("attention_window", WINDOW), raw["num_hidden_layers"]
+    each = window if isinstance(window, list) else [window]
+    if (isinstance(window, list) and len(window) != layers) or not all(type(w) is int and w > 0 and w % 2 == 0 for w in each):
+        raise ValueError(
+            f"{source}: attention_window={window!r}, allowed are an even whole number above 0, or a list of {layers} such, one "
+            "for each layer"
+        )
+    spec = {"name": "window", "attention_window": each[0] if len(set(each)) == 1 else tuple(each)}
+    if "qa" in heads:
+        separator = raw.get("sep_token_id")
+        return spec | {"global_tokens": "question", "sep_token_id": SEPARATOR if separator is None else separator}
+    return spec | {"global_tokens": "cls" if "classifier" in heads else "explicit"}
+
+
+def attention_fields(spec: Mapping[str, Any], layers: int) -> dict[str, Any] | None:
+    """As bert.attention_fields: even windows on both sides, no dilation, with global tokens."""
+    free = {"name", "attention_window", "global_tokens", "global_capacity", "sep_token_id"}
+    window = spec.get("attention_window", WINDOW)
+    each = window if isinstance(window, tuple) else (window,)
+    if spec["name"] != "window" or spec.keys() - free or "global_tokens" not in spec or any(w % 2 for w in each):
+        return None
+    return {"attention_window": list(each) * (layers // len(each))}
