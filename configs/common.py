@@ -18,9 +18,10 @@ def get_config() -> Any:
             "checkpoint": "bert-mini",  # a folder, a hub id, or an embedded name
             "ignore": (),  # beginnings of tensor names in it to leave out, as of heads that lpe does not know
             "position": {"name": "learned"},  # or a list of such, set as configs/position.py does it
-            "attention": {"name": "full"},
+            "attention": {},  # the checkpoint's own; or {"name": …, options}, as {"name": "window", "attention_window": 256}
             "dtype": "float32",  # of the computation; parameters are float32
-            "remat": "none",
+            "remat": "none",  # what the backward pass recomputes: none, full, dots
+            "chunk_size": 0,  # tokens at a time of the feed-forward part, to save memory; 0 for all (MLM head: task.chunk_size)
             "task": {"name": "mlm", "length": 128, "mask_rate": 0.15},
             "data": {
                 "source": "sotu",  # what else it may be, and what the keys below mean: lpe/data/sources.py

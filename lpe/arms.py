@@ -67,9 +67,12 @@ def named(config: dict) -> list[tuple[str, dict]]:
 def check(config: dict) -> None:
     """Builds all that config.json allows to build, without weights; so a bad option stops the run at once."""
     settings.check(config)
-    family, cfg, _ = load.read_config(model.find(config["checkpoint"]))
-    position, attention = build.positions(config["position"]), build.freeze(config["attention"])
-    net = build.network(build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"]))
+    family, cfg, raw = load.read_config(model.find(config["checkpoint"]))
+    position = build.positions(config["position"])
+    attention = build.freeze(config["attention"] or load.attention(family, raw, (), config["checkpoint"]))
+    net = build.network(
+        build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"], config["chunk_size"])
+    )
     task = build.task(config["task"], net)
     sources.check(config["data"])
     for key, view in [("train.view", config["train"]["view"]), *(("eval.views", v) for v in config["eval"]["views"])]:
@@ -94,8 +97,8 @@ def check(config: dict) -> None:
 def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     """Loads the model, lays it out over the devices and opens the data. `cache` keeps what equal arms share."""
     seed, mesh = config["seed"], sharding.mesh(config["mesh"])
-    options = {k: config[k] for k in ("position", "attention", "dtype", "remat", "seed", "ignore")}
-    mod = model.from_pretrained(config["checkpoint"], **options)
+    options = {k: config[k] for k in ("position", "dtype", "remat", "chunk_size", "seed", "ignore")}
+    mod = model.from_pretrained(config["checkpoint"], attention=config["attention"] or None, **options)
     docs = _once(cache, ("documents", config["data"]), lambda: sources.documents(config["data"]))
     spec = build.with_labels(config["task"], docs, heads.labels(mod))
     task = build.task(spec, build.network(mod.recipe))

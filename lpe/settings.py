@@ -43,6 +43,7 @@ def _compiles(pattern: Any) -> bool:
 TEXT = Rule("a text that is not empty", lambda v: isinstance(v, str) and bool(v))
 ANY_TEXT = Rule("a text", lambda v: isinstance(v, str))
 METHOD = Rule("{'name': ..., options}", lambda v: isinstance(v, Mapping) and isinstance(v.get("name"), str))
+OWN_OR_METHOD = Rule("{'name': ..., options}, or {} for the checkpoint's own", lambda v: METHOD.holds(v) or v == {})
 METHODS = Rule(
     "{'name': ..., options} or a list of such",
     lambda v: METHOD.holds(v) or (isinstance(v, (list, tuple)) and bool(v) and all(METHOD.holds(x) for x in v)),
@@ -90,9 +91,10 @@ SCHEMA: dict[str, Any] = {
     "checkpoint": TEXT,
     "ignore": NAMES,
     "position": METHODS,
-    "attention": METHOD,
+    "attention": OWN_OR_METHOD,
     "dtype": _one_of("float32", "bfloat16"),
     "remat": _one_of("none", "full", "dots"),
+    "chunk_size": _int(0),
     "task": METHOD,
     "data": {
         "source": TEXT,

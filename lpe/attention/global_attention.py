@@ -96,7 +96,7 @@ def specs(cfg) -> dict[str, Spec]:
 
 def adopt(layer_params: dict, key: Array) -> dict:
     """The projections that are there, else copies of the local ones."""
-    return layer_params.get("pattern") or {f"{p}_global": dict(layer_params[p]) for p in PROJECTIONS}
+    return layer_params.get("pattern") or {f"{p}_global": jax.tree.map(jnp.copy, layer_params[p]) for p in PROJECTIONS}
 
 
 def slots(tok: Tokens, capacity: int) -> Slots:

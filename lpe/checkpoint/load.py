@@ -73,8 +73,12 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
     table = family_table(name, "pooler.dense.weight" not in tensors, tagger)
     present = {ours for ours, theirs, _ in table if theirs in tensors}
     heads = tuple(h for h, path in HEAD_PATHS.items() if any(p.startswith(path) for p in present))
-    attention = family.attention(raw, heads, str(folder))
-    return Source(str(folder), name, cfg, raw, heads, attention, tensors, table)
+    return Source(str(folder), name, cfg, raw, heads, attention(name, raw, heads, str(folder)), tensors, table)
+
+
+def attention(name: str, raw: dict, heads: tuple[str, ...], source: str) -> dict:
+    """The attention pattern of a family's weights, as in Recipe.attention. Raises ValueError where config.json says none."""
+    return config.FAMILIES[name].attention(raw, heads, source)
 
 
 def family_table(name: str, classifier_pools: bool, tagger: bool) -> tuple[Row, ...]:

@@ -231,7 +231,7 @@ LAYER = "bert.encoder.layer.1.attention.self.query."
         (lambda s: s.update({"bert.extra": torch.ones(2)}), "left over extra"),
         (lambda s: s.update({LAYER.replace("1", "2") + "bias": torch.ones(24)}), r"left over encoder\.layer\.2"),
         (lambda s: s.update({LAYER + "bias": torch.ones(25)}), r"query\.bias: shape \(25,\), expected \(24,\)"),
-        (lambda s: s.update({"qa_outputs.weight": torch.ones(2, 24)}), "left over qa_outputs.weight"),
+        (lambda s: s.update({"span.weight": torch.ones(2, 24)}), "left over span.weight"),
         (lambda s: s.update({"embeddings.LayerNorm.gamma": torch.ones(24)}), "two tensors come to embeddings.LayerNorm.weight"),
         (lambda s: s.update({LAYER + "bias": torch.ones(24, dtype=torch.int8)}), r"query\.bias: dtype int8, expected floating"),
         (lambda s: s.pop("cls.predictions.transform.dense.bias"), r"missing cls\.predictions\.transform\.dense\.bias"),
