@@ -8,6 +8,7 @@ import sys
 import timeit
 from pathlib import Path
 
+import pytest
 from absl.testing import flagsaver
 
 from experiments import bench_encode, bench_positions
@@ -94,3 +95,30 @@ def test_every_position_method_is_timed_by_default():
     assert {c.names[-1] for c in todo} == set(names)
     assert {c.causal for c in todo if c.names == (bench_positions.BASELINE,)} == {c.causal for c in todo}
     assert {c.method for c in bench_positions.CLAIMS} | {c.over for c in bench_positions.CLAIMS} <= set(names)
+
+
+def debug_run(*command: str) -> str:
+    """What a benchmark prints, run as its docstring says."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-m", *command], cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.heavy
+def test_windows_against_peers_in_small(tmp_path):
+    printed = debug_run("experiments.bench_attention", "--debug", f"--out={tmp_path}")
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
+    found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert all(x < 1e-4 for x in found["windows"]["apart"].values())
+    assert set(found["memory"]) == {"lpe forward", "torch forward", "lpe train", "lpe train, remat", "torch train"}
+    assert set(found["dense"]) == {"16", "32"}
+    # 2 layers of 16 x 16 (4 times) and 16 x 32 (twice); 32 tokens are one block of 2 heads, which sees all of itself
+    forward = 2 * 2 * (32 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 32 * 32 * 8) / 1e9
+    assert math.isclose(found["windows"]["gflop"]["forward none"], forward)
+
+
+def test_sizes_of_block_and_the_gpu_script_in_small():
+    assert debug_run("experiments.bench_attention", "--blocks", "--debug").count("\n| 512 |") == 5
+    small = ("--lengths=64,96", "--blocks=16", "--window=16", "--batch=1", "--rounds=1")
+    assert debug_run("experiments.bench_gpu_attention", *small).count("| lpe, blocks of 16 |") == 2
