@@ -90,7 +90,7 @@ def check(config: dict) -> None:
     if config["mode"] == "train":
         Best.check(config["eval"], task)
         if config["save"]["dtype"] != "no":
-            build.check_stock(net)
+            build.check_stock(net, (*task.heads, *task.makes))
     sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 
 

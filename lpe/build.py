@@ -186,14 +186,21 @@ def own_extension(recipe: Recipe) -> str | None:
     return getattr(registry.load("attention", dict(recipe.attention)["name"]), "EXTENDS_BY", None)
 
 
-def check_stock(net: Network) -> None:
-    """Raises ValueError, with the reason and the way out, where no stock class of transformers expresses the model."""
+def check_stock(net: Network, heads: tuple[str, ...] | None = None) -> None:
+    """Raises ValueError, with the reason and the way out, where no stock class of transformers expresses the model.
+
+    Args:
+      heads: those it will have. Default: the recipe's.
+    """
     recipe = net.recipe
     family = config.FAMILIES[recipe.family]
-    if family.attention_fields(attention_spec(recipe), recipe.config.num_hidden_layers) is None:
+    heads = recipe.heads if heads is None else heads
+    if family.attention_fields(attention_spec(recipe), recipe.config.num_hidden_layers, heads) is None:
         raise ValueError(
-            f"attention {dict(recipe.attention)} of a {recipe.family} model has no stock class that lpe writes; extend with "
-            "the attention that it came with first, or keep the model in lpe (in a run: --config.save.dtype=no)"
+            f"attention {dict(recipe.attention)} of a {recipe.family} model{f' with {heads[-1]} head' if heads else ''} has no "
+            "stock class that lpe writes; extend with what a checkpoint of its class comes with, as "
+            f"{family.attention({'num_hidden_layers': recipe.config.num_hidden_layers}, heads, '')}, or keep the model in lpe "
+            "(in a run: --config.save.dtype=no)"
         )
     check_positions(net)
 

@@ -31,10 +31,12 @@ def test_it_opens_with_two_commands_that_ci_runs_too():
 
 def test_its_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = blocks("python")
+    first, second = blocks("python")
     names: dict = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(first, "README.md", "exec"), names)
     assert names["hidden"].shape[1] > 128 and (tmp_path / "bert-mini-384/model.safetensors").is_file()
+    exec(compile(second, "README.md", "exec"), names)
+    assert names["hidden"].shape[1] == 3502
 
 
 def test_its_table_is_that_of_the_committed_run():
@@ -45,9 +47,10 @@ def test_its_table_is_that_of_the_committed_run():
         assert row in README.splitlines(), f"the README lacks {row}"
 
 
-def test_it_lists_every_position_method():
-    table = README.split("## Position methods")[1].split("## ")[0]
-    assert sorted(re.findall(r"^\| `(\w+)`", table, re.M)) == registry.names("positions")
+@pytest.mark.parametrize(("title", "package"), [("Position methods", "positions"), ("Attention patterns", "attention")])
+def test_it_lists_every_method(title, package):
+    table = README.split(f"## {title}")[1].split("## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", table, re.M)) == registry.names(package)
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(([\w/.-]+)\)", README))

@@ -69,6 +69,6 @@ def attention(raw: Mapping[str, Any], heads: tuple[str, ...], source: str) -> di
     return {"name": "full"}
 
 
-def attention_fields(spec: Mapping[str, Any], layers: int) -> dict[str, Any] | None:
+def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...]) -> dict[str, Any] | None:
     """Fields of config.json that say an attention pattern, less its options at their defaults; None: no such model is stock."""
     return {} if spec == {"name": "full"} else None

@@ -44,6 +44,6 @@ def save(
     if tokenizer is not None:
         tokenizer = copy.deepcopy(tokenizer)  # the model's own stays without a maximum
         tokenizer.model_max_length = table_mD.shape[0] - cfg.reserved_rows
-    fields = module.attention_fields(attention, cfg.num_hidden_layers) or {}
+    fields = module.attention_fields(attention, cfg.num_hidden_layers, heads) or {}
     written = config.write(cfg, family, heads, raw, table_mD.shape[0], dtype, fields)
     files.write_folder(folder, written, tensors, dtype, tokenizer)

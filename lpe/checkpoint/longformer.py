@@ -50,11 +50,13 @@ def attention(raw: Mapping[str, Any], heads: tuple[str, ...], source: str) -> di
     return spec | {"global_tokens": "cls" if "classifier" in heads else "explicit"}
 
 
-def attention_fields(spec: Mapping[str, Any], layers: int) -> dict[str, Any] | None:
-    """As bert.attention_fields: even windows on both sides, no dilation, with global tokens."""
+def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...]) -> dict[str, Any] | None:
+    """As bert.attention_fields: even windows on both sides, no dilation, the global tokens that the class chooses by itself."""
     free = {"name", "attention_window", "global_tokens", "global_capacity", "sep_token_id"}
     window = spec.get("attention_window", WINDOW)
     each = window if isinstance(window, tuple) else (window,)
-    if spec["name"] != "window" or spec.keys() - free or "global_tokens" not in spec or any(w % 2 for w in each):
+    chosen = {"qa": ("question",), "classifier": ("cls",)}  # the other classes leave it to the batch
+    allowed = next((chosen[head] for head in chosen if head in heads), ("explicit", "cls", "question"))
+    if spec["name"] != "window" or spec.keys() - free or spec.get("global_tokens") not in allowed or any(w % 2 for w in each):
         return None
     return {"attention_window": list(each) * (layers // len(each))}
