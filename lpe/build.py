@@ -195,9 +195,10 @@ def check_stock(net: Network, heads: tuple[str, ...] | None = None) -> None:
     recipe = net.recipe
     family = config.FAMILIES[recipe.family]
     heads = recipe.heads if heads is None else heads
+    head = next((h for h in config.HEAD_CLASSES if h in heads), "")
     if family.attention_fields(attention_spec(recipe), recipe.config.num_hidden_layers, heads) is None:
         raise ValueError(
-            f"attention {dict(recipe.attention)} of a {recipe.family} model{f' with {heads[-1]} head' if heads else ''} has no "
+            f"attention {dict(recipe.attention)} of a {recipe.family} model{f' with {head} head' if head else ''} has no "
             "stock class that lpe writes; extend with what a checkpoint of its class comes with, as "
             f"{family.attention({'num_hidden_layers': recipe.config.num_hidden_layers}, heads, '')}, or keep the model in lpe "
             "(in a run: --config.save.dtype=no)"

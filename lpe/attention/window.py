@@ -67,9 +67,9 @@ def make(
     """
     chosen = global_attention.policy(METHOD, global_tokens, global_capacity, sep_token_id)
     reaches = _reaches(cfg, attention_window, causal, right, dilation)
-    is_causal = all(r.right == 0 for r in reaches)
-    if is_causal and chosen.capacity:
+    if (causal or right == 0) and chosen.capacity:
         raise ValueError(f"{METHOD}: a causal window sees no later keys, but global_tokens={global_tokens!r} do; leave one out")
+    is_causal = all(r.right == 0 for r in reaches) and not chosen.capacity
     kept = partial(mask, reaches)
     return base.AttentionPattern(
         kept,

@@ -39,7 +39,10 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> tup
       overrides: attributes that replace config.json's.
     """
     raw = {**files.read_config(folder), **(overrides or {})}
-    return config.family_of(raw, str(folder))[0], config.read(raw, str(folder)), raw
+    name, _ = config.family_of(raw, str(folder))
+    cfg = config.read(raw, str(folder))
+    attention(name, raw, (), str(folder))
+    return name, cfg, raw
 
 
 def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Iterable[str] = ()) -> Source:

@@ -46,8 +46,13 @@ def attention(raw: Mapping[str, Any], heads: tuple[str, ...], source: str) -> di
     spec = {"name": "window", "attention_window": each[0] if len(set(each)) == 1 else tuple(each)}
     if "qa" in heads:
         separator = raw.get("sep_token_id")
-        return spec | {"global_tokens": "question", "sep_token_id": SEPARATOR if separator is None else separator}
-    return spec | {"global_tokens": "cls" if "classifier" in heads else "explicit"}
+        spec["sep_token_id"] = SEPARATOR if separator is None else separator
+    return spec | {"global_tokens": _chosen(heads)}
+
+
+def _chosen(heads: tuple[str, ...]) -> str:
+    """The global tokens that a class of transformers chooses where the batch names none: of most classes, none."""
+    return "question" if "qa" in heads else "cls" if "classifier" in heads else "explicit"
 
 
 def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...]) -> dict[str, Any] | None:
@@ -55,8 +60,8 @@ def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...
     free = {"name", "attention_window", "global_tokens", "global_capacity", "sep_token_id"}
     window = spec.get("attention_window", WINDOW)
     each = window if isinstance(window, tuple) else (window,)
-    chosen = {"qa": ("question",), "classifier": ("cls",)}  # the other classes leave it to the batch
-    allowed = next((chosen[head] for head in chosen if head in heads), ("explicit", "cls", "question"))
-    if spec["name"] != "window" or spec.keys() - free or spec.get("global_tokens") not in allowed or any(w % 2 for w in each):
+    if spec["name"] != "window" or spec.keys() - free or any(w % 2 for w in each):
+        return None
+    if spec.get("global_tokens") != _chosen(heads):
         return None
     return {"attention_window": list(each) * (layers // len(each))}

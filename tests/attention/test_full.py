@@ -12,6 +12,7 @@ from lpe.models.bert import BertConfig
 from lpe.positions.base import Bound, PositionMethod
 
 CFG = BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=11)
+VARIANTS = [{}, {"causal": True}]
 MASK = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]])
 
 

@@ -11,13 +11,22 @@ FAMILIES = {
     "bert": ("Bert", dict(max_position_embeddings=16)),
     "roberta": ("Roberta", dict(max_position_embeddings=18, pad_token_id=1, layer_norm_eps=1e-5)),
     "xlm-roberta": ("XLMRoberta", dict(max_position_embeddings=20, pad_token_id=3, type_vocab_size=1, layer_norm_eps=1e-5)),
+    "longformer": ("Longformer", dict(max_position_embeddings=18, pad_token_id=1, attention_window=4, layer_norm_eps=1e-5)),
 }
-HEADS = {"base": "Model", "mlm": "ForMaskedLM", "classifier": "ForSequenceClassification"}
+HEADS = {
+    "base": "Model",
+    "mlm": "ForMaskedLM",
+    "classifier": "ForSequenceClassification",
+    "tagger": "ForTokenClassification",
+    "qa": "ForQuestionAnswering",
+}
+METHODS = {"base": "encode", "mlm": "mlm_logits", "classifier": "classify", "tagger": "tag", "qa": "answer"}  # of lpe.Model
 
 
 def tiny(family: str, head: str, seed: int = 0, **changes) -> PreTrainedModel:
     """A random model with every weight and bias perturbed, so that none is 0 or 1 and no confusion of two goes unseen."""
     prefix, own = FAMILIES[family]
+    own = own | {"num_labels": 2} if head == "qa" else own  # an answer's start and end
     config = getattr(transformers, f"{prefix}Config")(**{**SIZES, **own, **changes})
     return perturb(getattr(transformers, f"{prefix}{HEADS[head]}")(config), seed)
 
@@ -42,13 +51,17 @@ def batch(config, lengths: list[int], side: str, seed: int = 0) -> dict[str, np.
 
 @torch.no_grad()
 def run(model: PreTrainedModel, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The last hidden state or the logits. Positions are passed in: of real tokens from 0, as METHODS.md §4 has it."""
+    """The last hidden state or the logits, an answer's start and end as ours: [B, T, 2].
+
+    Positions are passed in: of real tokens from 0, as METHODS.md §4 has it.
+    """
     mask = inputs["attention_mask"]
     positions = np.maximum(mask.cumsum(1) - 1, 0)
-    if "roberta" in model.config.model_type:
+    if model.config.model_type != "bert":
         positions = np.where(mask, positions + model.config.pad_token_id + 1, model.config.pad_token_id)
     tensors = {k: torch.from_numpy(np.asarray(v)) for k, v in {**inputs, "position_ids": positions}.items()}
-    return model(**tensors)[0].numpy()
+    out = model(**tensors)
+    return (torch.stack([out.start_logits, out.end_logits], -1) if "start_logits" in out else out[0]).numpy()
 
 
 def run_rows(model: PreTrainedModel, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -57,8 +70,14 @@ def run_rows(model: PreTrainedModel, inputs: dict[str, np.ndarray]) -> np.ndarra
     return np.concatenate([run(model, {k: v[i : i + 1, real[i]] for k, v in inputs.items()}) for i in range(len(real))])
 
 
+def compare(ours, theirs: PreTrainedModel, head: str, inputs: dict[str, np.ndarray]) -> float:
+    """The largest difference of lpe's model and transformers' on a batch."""
+    want = (run_rows if head == "classifier" else run)(theirs, inputs)
+    return error(getattr(ours, METHODS[head])(inputs), want, inputs)
+
+
 def error(ours, theirs: np.ndarray, inputs: dict[str, np.ndarray]) -> float:
     """The largest difference on real tokens (or classes)."""
-    difference = np.abs(np.asarray(ours, np.float64) - theirs)
     assert np.asarray(ours).shape == theirs.shape
+    difference = np.abs(np.asarray(ours, np.float64) - theirs)
     return float((difference[inputs["attention_mask"].astype(bool)] if difference.ndim == 3 else difference).max())

@@ -8,7 +8,7 @@ from tests.parity import reference
 
 
 @pytest.mark.parametrize("head", reference.HEADS)
-@pytest.mark.parametrize("family", reference.FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
 def test_parity(family, head, tmp_path):
     theirs = reference.tiny(family, head)
     assert all((p != 0).all() and (p != 1).all() for p in theirs.parameters())
@@ -17,14 +17,23 @@ def test_parity(family, head, tmp_path):
     assert ours.recipe.family == family
     for side in ("left", "right"):
         inputs = reference.batch(theirs.config, [16, 1, 9], side)
-        if head == "classifier":
-            got, want = ours.classify(inputs), reference.run_rows(theirs, inputs)
-        else:
-            got, want = (ours.encode if head == "base" else ours.mlm_logits)(inputs), reference.run(theirs, inputs)
-        found = reference.error(got, want, inputs)
+        found = reference.compare(ours, theirs, head, inputs)
         print(f"parity random {family} {head}, padded {side}: {found:.1e}")
         assert found < 1e-4, side
-        assert np.isfinite(np.asarray(got)).all(), side
+        assert np.isfinite(np.asarray(getattr(ours, reference.METHODS[head])(inputs))).all(), side
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_answers_survive_the_way_out(family, tmp_path):
+    theirs = reference.tiny(family, "qa")
+    theirs.save_pretrained(tmp_path / "in")
+    ours = lpe.from_pretrained(tmp_path / "in")
+    assert ours.recipe.heads == ("qa",)
+    ours.save_pretrained(tmp_path / "out")
+    inputs = reference.batch(theirs.config, [16, 9], "right")
+    back = type(theirs).from_pretrained(tmp_path / "out")
+    assert reference.error(reference.run(back, inputs), reference.run(theirs, inputs), inputs) < 1e-6
+    np.testing.assert_array_equal(lpe.from_pretrained(tmp_path / "out").answer(inputs), ours.answer(inputs))
 
 
 def test_positions_are_not_transformers_default_on_the_left(tmp_path):

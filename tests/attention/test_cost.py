@@ -1,0 +1,105 @@
+"""What windows and chunks cost at T, 2T and 4T: memory as XLA plans it, products counted in the program, no T × T anywhere."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.positions.test_contract import sizes
+
+from .common import D, H, N, make, operands, run, toks
+
+LENGTHS = (4096, 8192, 16384)  # at shorter ones what XLA keeps for small arrays counts
+SHORT = (1024, 2048, 4096)
+LINEAR = {
+    "window": {"name": "window", "attention_window": 64, "global_tokens": "cls"},
+    "dilated": {"name": "window", "attention_window": [32, 64], "dilation": [1, [1, 2]]},
+    "chunked": {"name": "chunked", "chunk_size": 128},
+}
+
+
+def flops(jaxpr) -> int:
+    """Of all matrix products; the body of a loop as often as it runs, of branches the dearest.
+
+    XLA's own count takes the body of a loop once (test_xla_counts_a_loop_once), so it says nothing here.
+    """
+    total = 0
+    for e in jaxpr.eqns:
+        if e.primitive.name == "dot_general":
+            (contracted, _), _ = e.params["dimension_numbers"]
+            shape = e.invars[0].aval.shape
+            total += 2 * e.outvars[0].aval.size * math.prod(shape[i] for i in contracted)
+        assert e.primitive.name != "while"
+        inner = [flops(j) for j in _inside(e)]
+        total += e.params.get("length", 1) * (max(inner, default=0) if e.primitive.name == "cond" else sum(inner))
+    return total
+
+
+def _inside(e) -> list:
+    found = []
+    for p in jax.tree.leaves(list(e.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+        inner = getattr(p, "jaxpr", p)
+        if hasattr(inner, "eqns"):
+            found.append(inner)
+    return found
+
+
+def programs(spec: dict, length: int):
+    """(name, function, arguments) of the forward and of the backward pass of one attention, nothing of which is run."""
+    pattern, shape = make(spec), (1, length)
+    tok = toks(np.ones(shape, int), pattern, np.eye(1, length, dtype=int))
+    args = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (operands(pattern, shape), tok, jnp.int32(0)))
+
+    def forward(ops, tok, layer):
+        return run(pattern.attend, ops, tok, layer)
+
+    def backward(ops, tok, layer):
+        return jax.grad(lambda ops: forward(ops, tok, layer).sum())(ops)
+
+    return [("forward", forward, args), ("backward", backward, args)]
+
+
+def measured(spec: dict) -> dict[str, np.ndarray]:
+    """For each pass, at each length: products, bytes of temporary memory, elements of the largest array."""
+    found = {"forward": [], "backward": []}
+    for length in LENGTHS:
+        for name, f, args in programs(spec, length):
+            jaxpr = jax.make_jaxpr(f)(*args).jaxpr
+            memory = jax.jit(f).lower(*args).compile().memory_analysis().temp_size_in_bytes
+            found[name].append([flops(jaxpr), memory, max(sizes(jaxpr))])
+    print("\n", spec, found)
+    return {name: np.asarray(rows, np.float64) for name, rows in found.items()}
+
+
+@pytest.mark.parametrize("which", LINEAR)
+def test_work_and_memory_grow_with_the_length(which):
+    """Forward a pair takes two products of 2·H, backward six more, and two to make it anew."""
+    width = 256  # keys that a block meets, at most
+    for name, rows in measured(LINEAR[which]).items():
+        assert (rows[1:] / rows[:-1]).max() <= 2.05
+        for length, (products, memory, largest) in zip(LENGTHS, rows, strict=True):
+            pairs, passes = N * length * width, 1 if name == "forward" else 5
+            assert products <= passes * 4 * H * pairs
+            assert memory <= 4 * pairs
+            assert largest <= max(N * 128 * width, 2 * D * length) < length * length
+
+
+def test_full_attention_grows_with_the_square():
+    """So that the test above can fail."""
+    for rows in measured({"name": "full"}).values():
+        assert (rows[1:] / rows[:-1]).min() > 3.9
+        assert rows[-1][2] == N * LENGTHS[-1] ** 2
+
+
+def test_xla_counts_a_loop_once():
+    """Why products are counted in the program; where this fails, XLA's count may be used."""
+    step = jnp.ones((16, 16))
+
+    def loop(x, count: int):
+        return jax.lax.scan(lambda c, _: (c @ step, None), x, length=count)[0]
+
+    one, many = (jax.jit(loop, static_argnums=1).lower(step, n).compile().cost_analysis()["flops"] for n in (10, 1000))
+    assert many < 2 * one
+    assert flops(jax.make_jaxpr(lambda x: loop(x, 1000))(step).jaxpr) == 1000 * 2 * 16**3

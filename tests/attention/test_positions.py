@@ -1,0 +1,117 @@
+"""Every position hook with every attention pattern: embeddings, rotations, biases, terms that read the query, values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lpe import build, model, registry
+from lpe.positions.base import hooks
+
+from .common import CFG, compare, equal, hidden, make, operands, segments, small_blocks, toks
+
+NAMES = registry.names("positions")
+REPRESENTATIVES = [
+    "learned",  # embed
+    "rope",  # rotate
+    "alibi",  # a bias only
+    "t5",  # a bias with parameters by head
+    "shaw",  # reads the query; values
+    "nezha",  # the same without parameters
+    "transformer_xl",  # reads the query, with parameters by head; rotate
+]
+PATTERNS = {
+    "full": {"name": "full"},
+    "chunked": {"name": "chunked", "chunk_size": 8},
+    "window": {
+        "name": "window", "attention_window": 6, "dilation": [[1, 1, 2, 2]], "global_tokens": "explicit", "global_capacity": 3,
+    },
+}  # fmt: skip
+CAUSAL = {
+    "full": {"name": "full", "causal": True},
+    "chunked": {"name": "chunked", "chunk_size": 8, "causal": True},
+    "window": {"name": "window", "attention_window": 9, "dilation": [[1, 2]], "causal": True},
+}
+
+
+def check(position: str, spec: dict) -> None:
+    """In the first layer and in the last, each with its own parameters; positions are those of packed documents."""
+    pattern, method = make(spec), registry.make("positions", {"name": position}, CFG)
+    segment = segments(23)
+    ops = operands(pattern, segment.shape, 3, method)
+    first, last = compare(pattern, ops, toks(segment, pattern), method)
+    if any(s.axes[0] == "layers" for s in method.specs.values()):
+        assert np.abs(first - last).max() > 1e-3
+
+
+def test_all_patterns_are_here():
+    assert set(PATTERNS) == set(CAUSAL) == set(registry.names("attention"))
+
+
+def test_all_hooks_are_here():
+    found = [hooks(registry.make("positions", {"name": name}, CFG)) for name in REPRESENTATIVES]
+    assert frozenset.union(*found) == {"embed", "rotate", "logits", "values"}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_the_fast_path_equals_the_reference(name, pattern, monkeypatch):
+    small_blocks(monkeypatch)
+    check(name, PATTERNS[pattern])
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_causal_only_method(pattern, monkeypatch):
+    small_blocks(monkeypatch)
+    check("xpos", CAUSAL[pattern])
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_pairs_that_do_not_go_together_are_refused_by_name(pattern):
+    base = model.initialise(CFG, ())
+    with pytest.raises(ValueError, match=f"position 'xpos' is for causal attention only, and attention '{pattern}' as given"):
+        base.extend(position={"name": "xpos"}, attention=PATTERNS[pattern])
+    with pytest.raises(ValueError, match=f"attention '{pattern}' as given"):
+        base.extend(position=[{"name": "learned"}, {"name": "xpos"}], attention=PATTERNS[pattern])
+    assert base.extend(position={"name": "xpos"}, attention=CAUSAL[pattern]).recipe.attention == build.freeze(CAUSAL[pattern])
+
+
+def test_a_hook_that_a_pattern_lacks_is_refused_by_name():
+    base = model.initialise(CFG, ())
+    recipe = base.recipe._replace(position=build.positions({"name": "shaw"}), attention=build.freeze(PATTERNS["window"]))
+    pattern = make(PATTERNS["window"])._replace(hooks=frozenset({"rotate"}))
+    with pytest.raises(
+        ValueError, match="position 'shaw' needs the hook 'logits', which attention 'window' does not have; it has"
+    ):
+        build._check_together(recipe, build.position_method(recipe), pattern)
+
+
+@pytest.mark.parametrize("name", ["transformer_xl"])
+def test_a_whole_model_equals_the_dense_one_in_value_and_gradient(name, monkeypatch):
+    """Two layers of other windows, over all parameters; 1e-4 for whole models."""
+    small_blocks(monkeypatch)
+    spec = {"name": "window", "attention_window": [4, 7], "global_tokens": "cls", "global_capacity": 3}
+    m = model.initialise(CFG, ()).extend(position={"name": name}, attention=spec)
+    net, segment = build.network(m.recipe), segments(23)[[0, 1, 2, 5]]
+    ids = np.random.default_rng(0).integers(1, 20, segment.shape)
+    batch = {"input_ids": jnp.asarray(ids), "segment_ids": jnp.asarray(segment)}
+    weight = np.random.default_rng(1).normal(size=(*segment.shape, 16)) * (segment > 0)[..., None] / 10
+
+    def loss(weights, fast):
+        out = hidden(net, weights, batch, fast)[0] * (segment > 0)[..., None]
+        return (out * weight.astype(np.float32)).sum(), out
+
+    got, want = jax.jit(lambda w: [jax.grad(loss, has_aux=True)(w, fast) for fast in (True, False)])(m.params)
+    equal(got, want, 1e-4)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_whole_product(name, pattern, monkeypatch):
+    """Each method with each pattern, as given where they go together, and causal."""
+    small_blocks(monkeypatch)
+    method = registry.make("positions", {"name": name}, CFG)
+    if "causal_only" not in method.claims:
+        check(name, PATTERNS[pattern])
+    check(name, CAUSAL[pattern])
