@@ -1,7 +1,6 @@
 """Windows against the peers: speed, memory and growth of Longformer's attention at BERT-base's shape.
 
     python -m experiments.bench_attention --out=experiments/results/bench_attention
-    python -m experiments.bench_attention --blocks
 
 Batch 1, float32, random weights that both sides load, window 512 with [CLS] global. Passes as in bench_encode: `forward` gives
 the last hidden states, `train` the gradient of their mean squared distance to fixed targets to every parameter, without dropout
@@ -13,7 +12,6 @@ dense: lpe with full attention and transformers' BertModel with sdpa, at several
 floor: seconds of the matrix products that the pass does, each of its own shape: linear maps, every block of queries with the
   keys of its window, and what the backward pass makes anew; not the global token's, which are .2 % of them.
 memory: the highest resident size of a process of its own that makes one such pass, everything included.
---blocks: one attention of 12 heads for several windows and sizes of block; lpe/attention/window.py has the choice made from it.
 """
 
 import gc
@@ -41,20 +39,14 @@ from torch import nn
 import lpe
 from experiments import bench_encode
 from experiments.bench_encode import Product
-from lpe import linear, registry, tokens
 from lpe.attention import window
-from lpe.attention.base import Call
-from lpe.models.bert import BertConfig
-from lpe.positions.base import Bound, PositionMethod
 
 flags.DEFINE_integer("window", 512, "attention_window.", lower_bound=1)
 flags.DEFINE_integer("tokens", 4096, "Length of the comparison with Longformer.", lower_bound=8)
 flags.DEFINE_list("dense", ["512", "1024", "2048", "4096"], "Lengths of the comparison with dense attention.")
 flags.DEFINE_integer("growth", 4, "The last length is so many times --tokens.", lower_bound=1)
-flags.DEFINE_bool("blocks", False, "Measure sizes of block instead.")
 flags.DEFINE_string("memory_of", None, "Internal: make one pass, print the peak memory. SIDE:PASS:REMAT:FOLDER")
 FLAGS = flags.FLAGS
-ATTENTION = "window"
 
 
 def config(**changes: Any) -> dict:
@@ -213,7 +205,7 @@ def windows(folder: Path, rounds: int, note: Callable[[dict], None]) -> dict:
 
 
 def attention() -> dict:
-    return {"name": ATTENTION, "attention_window": FLAGS.window, "global_tokens": "cls"}
+    return {"name": "window", "attention_window": FLAGS.window, "global_tokens": "cls"}
 
 
 def dense(longformer: Path, bert: Path, rounds: int, note: Callable[[dict], None]) -> dict:
@@ -259,38 +251,6 @@ def memory_of(what: str) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9)
 
 
-def blocks(length: int, heads: int, head_dim: int, rounds: int) -> str:
-    """Milliseconds of one attention, forward and with gradient, for windows and sizes of block."""
-    cfg = BertConfig(hidden_size=heads * head_dim, num_attention_heads=heads, num_hidden_layers=1)
-    x = [jax.random.normal(k, (1, length, heads, head_dim)) for k in jax.random.split(jax.random.key(0), 3)]
-    tok = tokens.from_batch({"input_ids": jnp.zeros((1, length), jnp.int32)})
-    wide = jnp.zeros((1, length, cfg.hidden_size))
-    lines, chosen = ["| window | block | forward ms | with gradient ms |", "|---|---|---|---|"], window.BLOCK
-    for w in (32, 128, 512, 1024):
-        runs = {}
-        for size in (32, 64, 128, 256, 512):
-            window.BLOCK = (size, size)
-            pattern = registry.make("attention", {"name": ATTENTION, "attention_window": w}, cfg)
-
-            def attend(q, k, v, pattern=pattern):
-                bound, drop = Bound({}, PositionMethod({})), linear.Dropout()
-                call = Call(wide, wide, q, k, v, tok, tok, head_dim**-0.5, bound, jnp.int32(0), drop)
-                return (pattern.attend or pattern.reference)({}, call)
-
-            forward = jax.jit(attend)
-            both = jax.jit(jax.grad(lambda *x, f=attend: f(*x).sum(), (0, 1, 2)))
-            jax.block_until_ready((forward(*x), both(*x)))
-            runs[size] = forward, both
-        times = {size: ([], []) for size in runs}
-        for _ in range(rounds):
-            for size, pair in runs.items():
-                for found, run in zip(times[size], pair, strict=True):
-                    found.append(seconds(lambda run=run: jax.block_until_ready(run(*x))))
-        lines += [f"| {w} | {s} | {1e3 * median(f):.0f} | {1e3 * median(b):.0f} |" for s, (f, b) in times.items()]
-    window.BLOCK = chosen
-    return "\n".join(lines) + "\n"
-
-
 def table(found: dict) -> str:
     """The results as Markdown."""
     t, lines = found["windows"]["seconds"], []
@@ -324,10 +284,6 @@ def main(argv: list[str]) -> None:
         return memory_of(FLAGS.memory_of)
     if FLAGS.debug:
         rounds, FLAGS.window, FLAGS.tokens, FLAGS.dense = 1, 8, 32, ["16", "32"]
-    if FLAGS.blocks:
-        text = blocks(*(64, 2, 8, 1) if FLAGS.debug else (FLAGS.tokens, 12, 64, rounds))
-        print(text)
-        return _write("blocks.md", text)
     found: dict = {"settings": {**bench_encode.settings(), "attention": attention(), "rounds": rounds}}
 
     def note(key: str, part: Any) -> None:

@@ -119,6 +119,6 @@ def test_windows_against_peers_in_small(tmp_path):
 
 
 def test_sizes_of_block_and_the_gpu_script_in_small():
-    assert debug_run("experiments.bench_attention", "--blocks", "--debug").count("\n| 512 |") == 5
+    assert debug_run("experiments.bench_blocks", "--debug").count("\n| 512 |") == 5
     small = ("--lengths=64,96", "--blocks=16", "--window=16", "--batch=1", "--rounds=1")
     assert debug_run("experiments.bench_gpu_attention", *small).count("| lpe, blocks of 16 |") == 2

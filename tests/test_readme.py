@@ -66,6 +66,10 @@ def test_its_commands_name_what_is_there():
         assert not config or (ROOT / config).is_file()
 
 
+def test_its_speeds_of_windows_are_those_of_the_committed_benchmark():
+    assert (ROOT / "experiments/results/bench_attention/table.md").read_text(encoding="utf-8") in README
+
+
 def test_its_speeds_are_those_of_the_committed_benchmark():
     lines = (ROOT / "experiments/results/bench_encode/table.md").read_text(encoding="utf-8").strip().splitlines()
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]

@@ -4,6 +4,8 @@ Their number is static: a row of the batch has room for `capacity` of them. One 
 and NaN where it is not, under jit.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,17 +19,15 @@ from lpe.params import Spec, normal, under, zeros
 from lpe.positions import checks
 from lpe.tokens import Tokens
 
-CAPACITY = {"none": 0, "cls": 1, "question": 64, "explicit": 16}
 PROJECTIONS = ("query", "key", "value")
 BLOCK = 2**31 - 1  # their number among the blocks of queries, for dropout
 
 
 class Policy(NamedTuple):
-    """Which tokens are global, and how many a row may have."""
+    """Which tokens are global, (batch, tok) -> bool[B, T], and how many a row may have."""
 
-    name: str
+    chosen: Callable[[dict[str, Array], Tokens], Array]
     capacity: int
-    sep_token_id: int | None
 
 
 class Slots(NamedTuple):
@@ -40,40 +40,39 @@ class Slots(NamedTuple):
 
 def policy(method: str, name: str, capacity: int | None, sep_token_id: int | None) -> Policy:
     """Raises ValueError for an unknown policy, a capacity that it cannot have, or a separator missing or without use."""
-    checks.one_of(method, "global_tokens", name, tuple(CAPACITY))
+    checks.one_of(method, "global_tokens", name, tuple(POLICIES))
+    found = POLICIES[name]
     if capacity is not None:
-        if name == "none":
+        if not found.capacity:
             raise ValueError(
                 f'{method}: global_capacity={capacity!r} with global_tokens="none"; leave it out, or name a policy'
             )
         checks.whole(method, "global_capacity", capacity, 1, checks.LARGEST)
-    if (name == "question") != (sep_token_id is not None):
+    if (found.chosen is _question) != (sep_token_id is not None):
         raise ValueError(
             f"{method}: sep_token_id={sep_token_id!r} with global_tokens={name!r}; "
             "question needs the id of its separator, tokenizer.sep_token_id, and no other policy takes one"
         )
     if sep_token_id is not None:
         checks.whole(method, "sep_token_id", sep_token_id, 0, checks.LARGEST)
-    return Policy(name, CAPACITY[name] if capacity is None else capacity, sep_token_id)
+        found = found._replace(chosen=partial(_question, sep_token_id=sep_token_id))
+    return found if capacity is None else found._replace(capacity=capacity)
 
 
-def mark(chosen: Policy, batch: dict[str, Array], tok: Tokens) -> Tokens:
+def mark(by: Policy, batch: dict[str, Array], tok: Tokens) -> Tokens:
     """`tok` with is_global, from the batch's global_attention_mask where it has one, else by the policy."""
     if "global_attention_mask" in batch:
-        if chosen.name == "none":
+        if not by.capacity:
             raise ValueError(
                 "the batch has a global_attention_mask, and this attention no global tokens; leave it out, or extend with "
                 'global_tokens="explicit"'
             )
         return tok._replace(is_global=(batch["global_attention_mask"] != 0) & (tok.segment > 0))
-    if chosen.name == "cls":
-        return tok._replace(is_global=_first(batch, tok))
-    if chosen.name == "question":
-        separator = batch["input_ids"] == chosen.sep_token_id
-        before = jnp.cumsum(separator, axis=1) - separator
-        at_start = jax.lax.cummax(jnp.where(_first(batch, tok), before, 0), axis=1)
-        return tok._replace(is_global=(tok.segment > 0) & (before == at_start) & ~separator)
-    return tok
+    return tok._replace(is_global=by.chosen(batch, tok))
+
+
+def _none(batch: dict[str, Array], tok: Tokens) -> Array:
+    return jnp.zeros_like(tok.is_global)
 
 
 def _first(batch: dict[str, Array], tok: Tokens) -> Array:
@@ -82,6 +81,22 @@ def _first(batch: dict[str, Array], tok: Tokens) -> Array:
     if "segment_ids" in batch:
         return real & (tok.segment != jnp.pad(tok.segment, ((0, 0), (1, 0)))[:, :-1])
     return real & (jnp.cumsum(real, axis=1) == 1)
+
+
+def _question(batch: dict[str, Array], tok: Tokens, sep_token_id: int = -1) -> Array:
+    """bool[B, T]: the tokens before the first separator of each document."""
+    separator = batch["input_ids"] == sep_token_id
+    before = jnp.cumsum(separator, axis=1) - separator
+    at_start = jax.lax.cummax(jnp.where(_first(batch, tok), before, 0), axis=1)
+    return (tok.segment > 0) & (before == at_start) & ~separator
+
+
+POLICIES = {
+    "none": Policy(_none, 0),
+    "cls": Policy(_first, 1),
+    "question": Policy(_question, 64),
+    "explicit": Policy(_none, 16),
+}
 
 
 def specs(cfg) -> dict[str, Spec]:

@@ -25,7 +25,7 @@ from lpe.tokens import Tokens
 
 EXTENDS_BY = "copy"  # Longformer's own way to a longer position table
 METHOD = "attention.window"
-BLOCK = (64, 256)  # the smallest and the largest block of queries, from experiments/bench_attention.py
+BLOCK = (64, 256)  # the smallest and the largest block of queries, from experiments/bench_blocks.py
 
 
 class Reach(NamedTuple):

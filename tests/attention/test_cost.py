@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lpe import build, model
+from lpe.models.bert import BertConfig
 from tests.positions.test_contract import sizes
 
 from .common import D, H, N, make, operands, run, toks
@@ -103,3 +105,19 @@ def test_xla_counts_a_loop_once():
     one, many = (jax.jit(loop, static_argnums=1).lower(step, n).compile().cost_analysis()["flops"] for n in (10, 1000))
     assert many < 2 * one
     assert flops(jax.make_jaxpr(lambda x: loop(x, 1000))(step).jaxpr) == 1000 * 2 * 16**3
+
+
+def test_memory_of_a_whole_model_grows_with_the_length():
+    """Two layers with their embeddings, feed-forward parts and global tokens; nothing of T × T is in them."""
+    cfg = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    m = model.initialise(cfg, ()).extend(attention=LINEAR["window"])
+    net, found = build.network(m.recipe), {}
+    for length in (LENGTHS[0], LENGTHS[-1]):
+        batch = {"input_ids": jnp.ones((1, length), jnp.int32)}
+        forward = lambda w, batch=batch: net.encode(w, batch)[0].sum()  # noqa: E731
+        for name, f in (("forward", forward), ("backward", jax.grad(forward))):
+            assert max(sizes(jax.make_jaxpr(f)(m.params).jaxpr)) < length * length / 16
+            memory = jax.jit(f).lower(m.params).compile().memory_analysis().temp_size_in_bytes
+            found.setdefault(name, []).append(memory)
+    print(found)
+    assert all(long <= 1.02 * short * LENGTHS[-1] / LENGTHS[0] for short, long in found.values())
