@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
-from lpe import build, heads, model, optim, settings, sharding, step, workdir
+from lpe import build, heads, inputs, model, optim, settings, sharding, step, workdir
 from lpe.best import Best
 from lpe.checkpoint import load
 from lpe.data import sources
@@ -69,10 +69,8 @@ def check(config: dict) -> None:
     settings.check(config)
     family, cfg, raw = load.read_config(model.find(config["checkpoint"]))
     position = build.positions(config["position"])
-    attention = build.freeze(config["attention"] or load.attention(family, raw, (), config["checkpoint"]))
-    net = build.network(
-        build.Recipe(family, cfg, (), position, attention, config["dtype"], config["remat"], config["chunk_size"])
-    )
+    recipe = build.Recipe(family, cfg, (), position, (), config["dtype"], config["remat"], config["chunk_size"])
+    net = build.network(recipe._replace(attention=build.attention(_attention(config, recipe, raw))))
     task = build.task(config["task"], net)
     sources.check(config["data"])
     for key, view in [("train.view", config["train"]["view"]), *(("eval.views", v) for v in config["eval"]["views"])]:
@@ -94,11 +92,22 @@ def check(config: dict) -> None:
     sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 
 
+def _attention(config: dict, recipe: build.Recipe, raw: dict) -> dict:
+    """The attention of a run: the config's, else the checkpoint's own, with the global tokens that the task's class has."""
+    if config["attention"]:
+        return config["attention"]
+    plain = recipe._replace(attention=build.attention({"name": "full"}), position=build.positions({"name": "learned"}))
+    task = build.task(config["task"], build.network(plain))
+    return load.attention(recipe.family, raw, (*task.heads, *task.makes), config["checkpoint"])
+
+
 def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     """Loads the model, lays it out over the devices and opens the data. `cache` keeps what equal arms share."""
     seed, mesh = config["seed"], sharding.mesh(config["mesh"])
     options = {k: config[k] for k in ("position", "dtype", "remat", "chunk_size", "seed", "ignore")}
-    mod = model.from_pretrained(config["checkpoint"], attention=config["attention"] or None, **options)
+    family, cfg, raw = load.read_config(model.find(config["checkpoint"]))
+    attention = _attention(config, build.Recipe(family, cfg, ()), raw)
+    mod = model.from_pretrained(config["checkpoint"], attention=attention, **options)
     docs = _once(cache, ("documents", config["data"]), lambda: sources.documents(config["data"]))
     spec = build.with_labels(config["task"], docs, heads.labels(mod))
     task = build.task(spec, build.network(mod.recipe))
@@ -131,6 +140,10 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
         )
     views = {v: task.dataset(heldout, mod.tokenizer, v, e["batch_size"], limit=e["examples"]) for v in e["views"]}
     train_step = step.make(task, tx, plan, accumulate=t["accumulate"], ema=config["optim"]["ema"])
+    net = build.network(mod.recipe)
+    if net.pattern.capacity:
+        batches, *seen = (ds.map(lambda b: inputs.check_global(net, b)) for ds in (batches, *views.values()))
+        views = dict(zip(views, seen, strict=True))
     return Arm(config, fitted.model, task, mesh, train_step, state, batches, views, train.where)
 
 

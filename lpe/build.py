@@ -181,9 +181,20 @@ def plain(recipe: Recipe) -> bool:
     return recipe.position == positions({"name": "learned"})
 
 
-def own_extension(recipe: Recipe) -> str | None:
-    """The position method by which the paper of the recipe's attention pattern extends a table, where it names one."""
-    return getattr(registry.load("attention", dict(recipe.attention)["name"]), "EXTENDS_BY", None)
+def own_extension(recipe: Recipe, beside: Recipe | None = None) -> str | None:
+    """The position method by which the paper of the recipe's attention pattern extends a table, where it names one.
+
+    None too where the pattern of `beside` has the same.
+    """
+    found = getattr(registry.load("attention", dict(recipe.attention)["name"]), "EXTENDS_BY", None)
+    return None if beside is not None and own_extension(beside) == found else found
+
+
+def attention(spec: Mapping[str, Any]) -> tuple:
+    """Recipe.attention of what a user writes. Raises ValueError unless it is {"name": …, options}."""
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+        raise ValueError(f"attention={spec!r}, allowed is {{'name': …, options}}; leave it out to keep what there is")
+    return freeze(spec)
 
 
 def check_stock(net: Network, heads: tuple[str, ...] | None = None) -> None:
@@ -199,9 +210,8 @@ def check_stock(net: Network, heads: tuple[str, ...] | None = None) -> None:
     if family.attention_fields(attention_spec(recipe), recipe.config.num_hidden_layers, heads) is None:
         raise ValueError(
             f"attention {dict(recipe.attention)} of a {recipe.family} model{f' with {head} head' if head else ''} has no "
-            "stock class that lpe writes; extend with what a checkpoint of its class comes with, as "
-            f"{family.attention({'num_hidden_layers': recipe.config.num_hidden_layers}, heads, '')}, or keep the model in lpe "
-            "(in a run: --config.save.dtype=no)"
+            f"stock class that lpe writes; extend with what its class has: {family.ATTENTION}. Or keep the model in lpe (in a "
+            "run: --config.save.dtype=no)"
         )
     check_positions(net)
 

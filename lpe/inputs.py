@@ -41,8 +41,8 @@ def checked(net: Network, batch: Mapping[str, Any]) -> dict[str, Array]:
         and bool((out["input_ids"] == cfg.pad_token_id).any())
     ):
         raise ValueError(f"input_ids has pad_token_id {cfg.pad_token_id} but there is no attention_mask; add it")
-    tok = net.pattern.mark(out, tokens.from_batch(out))
-    _check_global(net, out, tok)
+    check_global(net, out)
+    tok = tokens.from_batch(out)
     position = np.asarray(tok.position)
     if position.min() < 0:
         raise ValueError(f"position_ids has {position.min()}, allowed are whole numbers from 0")
@@ -53,8 +53,10 @@ def checked(net: Network, batch: Mapping[str, Any]) -> dict[str, Array]:
     return out
 
 
-def _check_global(net: Network, batch: dict[str, Array], tok: tokens.Tokens) -> None:
-    """Raises ValueError, by row, for global tokens that are padding, or more than the attention pattern has room for."""
+def check_global(net: Network, batch: dict[str, Any]) -> dict[str, Any]:
+    """The batch. Raises ValueError, by row, for global tokens that are padding, or more than the attention has room for."""
+    read = {k: jnp.asarray(v).reshape(-1, v.shape[-1]) for k, v in batch.items() if k in KEYS}
+    tok = net.pattern.mark(read, tokens.from_batch(read))
     if "global_attention_mask" in batch:
         mask = np.asarray(batch["global_attention_mask"])
         _check_range(mask, 2, "global_attention_mask", "1 = global")
@@ -66,8 +68,9 @@ def _check_global(net: Network, batch: dict[str, Array], tok: tokens.Tokens) -> 
     if (count > capacity).any():
         raise ValueError(
             f"row {count.argmax()} has {count.max()} global tokens, and the attention has room for {capacity}; "
-            f"give it more: model.extend(attention={{…, 'global_capacity': {count.max()}}})"
+            f"give it more: attention={ ({**dict(net.recipe.attention), 'global_capacity': int(count.max())}) }"
         )
+    return batch
 
 
 def _whole_numbers(key: str, value: Any) -> Array:

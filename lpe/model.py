@@ -120,12 +120,10 @@ class Model:
             cfg = dataclasses.replace(cfg, max_position_embeddings=self.params["position"]["table"].shape[0])
         recipe = self.recipe._replace(config=cfg)
         if attention is not None:
-            recipe = recipe._replace(attention=build.freeze(attention))
+            recipe = recipe._replace(attention=build.attention(attention))
         if position is not None:
             recipe = recipe._replace(position=build.positions(position, max_length))
-        elif max_length is not None or (
-            build.plain(recipe) and build.own_extension(recipe) != build.own_extension(self.recipe)
-        ):
+        elif max_length is not None or (build.plain(recipe) and build.own_extension(recipe, beside=self.recipe)):
             recipe = recipe._replace(position=build.longer(recipe, max_length))
         there = self.params.get("position", {})
         if recipe.position == self.recipe.position:
@@ -203,7 +201,7 @@ class Model:
 def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
     x, tok = build.network(model.recipe).encode(model.params, batch)
     if what == "mlm":
-        return bert.mlm_logits(model.params, model.config, x, model.recipe.chunk_size)
+        return bert.mlm_logits(model.params, model.config, x)
     if what == "classify":
         return bert.classify(model.params, x, tok)
     if what == "tag":
@@ -233,15 +231,17 @@ def from_pretrained(
     ignore: Iterable[str] = (),
     **overrides: Any,
 ) -> Model:
-    """Loads a BERT-family checkpoint: BERT, RoBERTa, XLM-R, from safetensors, Flax msgpack or PyTorch files, whole or sharded.
+    """Loads a BERT-family checkpoint: BERT, RoBERTa, XLM-R, Longformer.
+
+    From safetensors, Flax msgpack or PyTorch files, whole or sharded.
 
     Args:
       source: a folder in Hugging Face's form, a hub id, or an embedded name ("bert-mini").
-      position: {"name": …, options}, or a list of such; default: the trained table.
-      attention: {"name": …, options}; default: full.
+      position: {"name": …, options}, or a list of such. Default: the trained table, or as in extend.
+      attention: {"name": …, options}. Default: the checkpoint's own, full or Longformer's windows.
       dtype: compute dtype, float32 or bfloat16; parameters are float32.
       remat: what the backward pass recomputes: none, full, dots.
-      chunk_size: tokens at a time of the feed-forward part and the MLM head, to save memory; 0 for all at once.
+      chunk_size: tokens at a time of the feed-forward part, to save memory; 0 for all at once.
       seed: for parameters that are drawn anew.
       ignore: beginnings of the names of tensors to leave out; else a tensor that lpe has no use for is an error.
       overrides: attributes that replace config.json's, as num_labels=3 or model_type="roberta".
@@ -253,7 +253,7 @@ def from_pretrained(
     family, cfg, _ = load.read_config(folder, overrides)
     wanted = Recipe(family, cfg, (), dtype=dtype, remat=remat, chunk_size=chunk_size)
     wanted = wanted._replace(position=build.positions(position)) if position is not None else wanted
-    wanted = wanted._replace(attention=build.freeze(attention)) if attention is not None else wanted
+    wanted = wanted._replace(attention=build.attention(attention)) if attention is not None else wanted
     build.network(wanted)  # a bad option shows before the weights are read
     src = load.read(folder, overrides, ignore)
     own = build.freeze(src.attention)

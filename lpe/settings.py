@@ -173,7 +173,7 @@ def explain(keys: list[str]) -> str:
         for part in key.split("."):
             if isinstance(level, Rule):
                 package = PACKAGES.get(key.split(".")[0])
-                if package and part not in (known := options(package)):
+                if package and part != "name" and part not in (known := options(package)):
                     return f"no method of lpe.{package} has an option {part!r}{nearest(part, known)}"
                 break
             if part not in level:
@@ -186,6 +186,7 @@ def merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict:
     """`config` with an arm's overrides: groups are merged key by key, a method ({"name": …}) is replaced whole."""
     out = dict(config)
     for key, value in overrides.items():
-        group = isinstance(value, Mapping) and "name" not in value and isinstance(out.get(key), Mapping)
+        own = key in PACKAGES and (not value or "name" in value)  # {} is the checkpoint's own
+        group = isinstance(value, Mapping) and not own and isinstance(out.get(key), Mapping)
         out[key] = merged(out[key], value) if group else value
     return out

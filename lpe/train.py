@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from lpe import arms, build, evaluate, report, settings, sharding, workdir
+from lpe import arms, evaluate, report, settings, sharding, workdir
 from lpe.best import Best
 from lpe.checkpoint.run_state import RunState
 from lpe.metrics import Log
@@ -122,12 +122,9 @@ def _record(pending: list, timer: Timer, log: Log, bar: tqdm, arm: arms.Arm, *, 
         for name in ("loss", "grad_norm"):
             if not math.isfinite(value := float(metrics[name][0])):
                 examples = [int(i) for i in np.unique(batch["example"]) if i >= 0]
-                room = build.network(arm.model.recipe).pattern.capacity
-                rows = f". Or rows have more global tokens than attention.global_capacity={room}" if room else ""
                 raise FloatingPointError(
                     f"step {step}: the {name} is {value} in a batch of examples {examples[:8]} ({arm.where(examples[0])}, …); "
-                    f"the last good state is kept in {log.path.parent}. "
-                    f"Lower optim.learning_rate, or look at these examples{rows}"
+                    f"the last good state is kept in {log.path.parent}. Lower optim.learning_rate, or look at these examples"
                 )
     mean = {n: float(sum(m[n][0] for _, m, _ in values) / max(1, sum(m[n][1] for _, m, _ in values))) for n in values[0][1]}
     tokens = sum(int(batch["attention_mask"].sum()) for *_, batch in values)

@@ -10,6 +10,7 @@ from lpe import build, inputs
 from lpe.data import sources, windows
 from lpe.data.document import Document
 from lpe.tasks import mlm
+from tests.positions.test_contract import sizes
 
 DOCS = [Document("the prosperity of our country is further evinced by the revenue " * 30, "a"), Document("short text", "b")]
 
@@ -228,3 +229,21 @@ def test_a_packed_evaluation_reads_every_window_once(mini):
     assert sum(int((b["attention_mask"]).sum()) for b in batches) == (cut.windows.real + 2).sum()
     assert sorted(np.concatenate([b["example"] for b in batches])) == list(range(cut.examples))
     assert len(list(task.dataset(cut, mini.tokenizer, "unpacked", 1, limit=2))) == 2
+
+
+def test_chunks_of_the_head_change_nothing_but_memory(mini, cut):
+    """Masked places 50 at a time, no divisor of their number: the same loss and gradients without an array of all scores."""
+    net = build.network(mini.extend(max_length=384).recipe)
+    whole, chunked = (build.task({"name": "mlm", "length": 384, "chunk_size": n}, net) for n in (0, 25))
+    batch = whole.dataset(cut, mini.tokenizer, "full", 2, seed=1)[0]
+    scores = batch["labels"].size * mini.config.vocab_size
+    (want, want_grad), (got, got_grad) = (
+        jax.jit(jax.value_and_grad(lambda p, t=t: t.loss(p, batch, None)[0]))(mini.params) for t in (whole, chunked)
+    )
+    assert batch["labels"].shape[1] % 25 and abs(got - want) < 1e-6 * want
+    for a, b in zip(jax.tree.leaves(got_grad), jax.tree.leaves(want_grad), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+    found = [
+        sizes(jax.make_jaxpr(jax.grad(lambda p, t=t: t.loss(p, batch, None)[0]))(mini.params).jaxpr) for t in (whole, chunked)
+    ]
+    assert scores in found[0] and scores not in found[1]

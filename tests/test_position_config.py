@@ -37,7 +37,11 @@ def test_any_method_is_at_hand_by_its_name(names):
     length = 128 if "learned" in names else 384
     config = position.get_config(f"method={names},max_length={length},causal={'xpos' in names}").to_dict()
     cfg = BertConfig(max_position_embeddings=128)
-    net = build.network(build.Recipe("bert", cfg, (), build.positions(config["position"]), build.freeze(config["attention"])))
+    net = build.network(
+        build.Recipe(
+            "bert", cfg, (), build.positions(config["position"]), build.freeze(config["attention"] or {"name": "full"})
+        )
+    )
     assert net.position.max_length in (None, length)
 
 

@@ -52,7 +52,7 @@ def make(
     Args:
       cfg: the model's config.
       attention_window: w, both sides together as in Hugging Face: w // 2 keys on each side, and the token itself. Several are
-        for as many layers, and repeat where the model has a multiple of them.
+        for as many layers, and repeat where the model has a multiple of them. Each width is compiled apart.
       causal: a query sees no key to its right.
       right: keys to the right where they are not w // 2, as for a short look ahead; `causal` is right=0.
       dilation: the distance of neighbours. Several are for as many layers, as above, and each of them may be several, for as

@@ -61,6 +61,7 @@ CLASSES = {  # behind Bert, Roberta, …
     "": "Model",
 }
 FIXED: dict[str, Any] = {}  # fields of this family alone that change the computation, with the only value that lpe computes
+ATTENTION = "full attention"  # what stock classes have, in words
 OWN: frozenset[str] = frozenset()  # fields of this family alone that `attention` reads
 
 

@@ -25,7 +25,11 @@ HEADS = roberta.HEADS
 DECODER_BIAS = roberta.DECODER_BIAS
 DROPPED = roberta.DROPPED
 CLASSES = roberta.CLASSES
-FIXED = {"attention_mode": "longformer", "ignore_attention_mask": False, "onnx_export": False}
+ATTENTION = (
+    "windows of even width without dilation, with global tokens: cls beside a classifier head, question beside a qa head, "
+    "else explicit"
+)
+FIXED = {"autoregressive": False, "attention_mode": "longformer", "ignore_attention_mask": False, "onnx_export": False}
 OWN = frozenset({"attention_window"})
 WINDOW, SEPARATOR = 512, 2  # transformers' defaults
 
@@ -37,8 +41,9 @@ def attention(raw: Mapping[str, Any], heads: tuple[str, ...], source: str) -> di
       ValueError: attention_window is neither an even number above 0 nor one for each layer.
     """
     window, layers = raw.get("attention_window", WINDOW), raw["num_hidden_layers"]
-    each = window if isinstance(window, list) else [window]
-    if (isinstance(window, list) and len(window) != layers) or not all(type(w) is int and w > 0 and w % 2 == 0 for w in each):
+    several = isinstance(window, (list, tuple))
+    each = window if several else [window]
+    if (several and len(window) != layers) or not all(type(w) is int and w > 0 and w % 2 == 0 for w in each):
         raise ValueError(
             f"{source}: attention_window={window!r}, allowed are an even whole number above 0, or a list of {layers} such, one "
             "for each layer"
@@ -64,4 +69,5 @@ def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...
         return None
     if spec.get("global_tokens") != _chosen(heads):
         return None
-    return {"attention_window": list(each) * (layers // len(each))}
+    fields = {"attention_window": list(each) * (layers // len(each))}
+    return fields | {k: spec[k] for k in ("sep_token_id",) if k in spec}

@@ -29,6 +29,7 @@ DECODER_BIAS = "lm_head.decoder.bias"
 DROPPED: tuple[str, ...] = ()
 CLASSES = bert.CLASSES
 FIXED = bert.FIXED
+ATTENTION = bert.ATTENTION
 OWN = bert.OWN
 attention = bert.attention
 attention_fields = bert.attention_fields

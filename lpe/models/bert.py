@@ -184,17 +184,12 @@ def mlm_specs(cfg: BertConfig) -> dict[str, Spec]:
     return under("mlm_head", rows)
 
 
-def mlm_logits(params: dict, cfg: BertConfig, x: Array, chunk_size: int = 0) -> Array:
-    """Scores of the vocabulary, f32[B, T, V], from hidden states [B, T, D], `chunk_size` tokens at a time (0: all)."""
+def mlm_logits(params: dict, cfg: BertConfig, x: Array) -> Array:
+    """Scores of the vocabulary, f32[..., V], from hidden states [..., D]."""
     head = params["mlm_head"]
+    x = layers.layer_norm(head["norm"], layers.activation(cfg.head_act)(linear.dense(head["transform"], x)), cfg.layer_norm_eps)
     table = params["embeddings"]["word"] if cfg.tie_word_embeddings else head["decoder"]
-
-    def scores(x: Array) -> Array:
-        x = layers.activation(cfg.head_act)(linear.dense(head["transform"], x))
-        x = layers.layer_norm(head["norm"], x, cfg.layer_norm_eps)
-        return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32) + head["bias"]
-
-    return layers.in_chunks(scores, (x,), chunk_size)
+    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32) + head["bias"]
 
 
 def pooler_specs(cfg: BertConfig) -> dict[str, Spec]:

@@ -50,6 +50,12 @@ def test_the_mask_drawn():
     assert full.mask(tok, tok, jnp.int32(0), 3).astype(int).tolist() == [[[[1, 1, 1], [1, 1, 1], [1, 1, 1]]]]
 
 
+def test_the_causal_mask_drawn():
+    tok = tokens.from_batch({"input_ids": jnp.zeros((1, 3), jnp.int32)})
+    causal = registry.make("attention", {"name": "full", "causal": True}, CFG)
+    assert causal.mask(tok, tok, jnp.int32(0), 3).astype(int).tolist() == [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]]
+
+
 def test_values_equal_the_transcription_and_rows_without_keys_are_zero():
     q, k, v = qkv()
     pattern = registry.make("attention", {"name": "full"}, CFG)

@@ -183,3 +183,16 @@ def test_full_attention_has_no_global_tokens():
     m = model.initialise(CFG, ())
     with pytest.raises(ValueError, match='has a global_attention_mask, and this attention pattern no global tokens.*"window"'):
         m.encode({"input_ids": IDS_6, "global_attention_mask": FIRST})
+
+
+@pytest.mark.parametrize("to", [{"name": "full"}, {"name": "chunked"}])
+def test_leaving_windows_keeps_the_positions(to):
+    m = model.initialise(CFG, ()).extend(attention={"name": "window", "global_tokens": "cls"}, position={"name": "learned"})
+    again = m.extend(attention=to)
+    assert again.recipe.position == m.recipe.position and again.max_length == m.max_length == CFG.max_position_embeddings
+
+
+@pytest.mark.parametrize("attention", [{}, {"attention_window": 4}, "window", 5, {"name": 3}])
+def test_an_attention_without_a_name_is_refused(attention):
+    with pytest.raises(ValueError, match="allowed is {'name': …, options}; leave it out to keep what there is"):
+        model.initialise(CFG, ()).extend(attention=attention)

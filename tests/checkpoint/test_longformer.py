@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import lpe
+from lpe import arms, build
+from lpe.checkpoint import load
 from tests.checkpoint import tiny
 from tests.parity import reference
 
@@ -140,3 +142,26 @@ def test_a_bert_has_no_windows(policy, family, tmp_path):
     long = model.extend(attention={**WINDOW, "global_tokens": policy}, max_length=32)
     with pytest.raises(ValueError, match=f"of a {family} model with mlm head has no stock class"):
         long.save_pretrained(tmp_path / "out")
+
+
+def test_a_run_takes_the_attention_of_a_class_with_the_tasks_head(tmp_path):
+    """Not that of the head which the checkpoint brings: it is what the saved class will choose."""
+    folder = tiny.write(tmp_path, *tiny.state_and_config("longformer", "classifier"))
+    family, cfg, raw = load.read_config(folder)
+    recipe = build.Recipe(family, cfg, ())
+    classes = {"name": "classify", "length": 8, "labels": ("a", "b")}
+    for task, policy in ((classes, "cls"), ({"name": "mlm", "length": 8}, "explicit")):
+        got = arms._attention({"attention": {}, "task": task, "checkpoint": str(folder)}, recipe, raw)
+        assert got["global_tokens"] == policy and got["attention_window"] == 4  # of both layers
+        own = build.network(recipe._replace(attention=build.attention(got)))
+        made = build.task(task, own)
+        build.check_stock(own, (*made.heads, *made.makes))
+    given = {"name": "full"}
+    assert arms._attention({"attention": given, "task": classes, "checkpoint": str(folder)}, recipe, raw) is given
+
+
+def test_a_separator_travels(tmp_path):
+    m = lpe.from_pretrained(tiny.write(tmp_path / "in", *tiny.state_and_config("longformer", "qa")))
+    m = m.extend(attention={**dict(m.recipe.attention), "sep_token_id": 7})
+    m.save_pretrained(tmp_path / "out")
+    assert dict(lpe.from_pretrained(tmp_path / "out").recipe.attention)["sep_token_id"] == 7
