@@ -16,12 +16,11 @@ memory: the highest resident size of a process of its own that makes one such pa
 
 import gc
 import json
-import os
 import resource
 import subprocess
 import sys
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -115,28 +114,13 @@ def compared(name: str, runs: dict[str, Callable[[], np.ndarray]], tolerance: fl
     return apart
 
 
-def seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 def products(cfg, length: int, what: str, remat: str) -> list[Product]:
     """The matrix products of a windowed pass, as lpe does them."""
     reach = window.Reach(FLAGS.window // 2, FLAGS.window // 2, (1,) * cfg.num_attention_heads)
     band = window._band(reach, length)
     layers, n, h = cfg.num_hidden_layers, cfg.num_attention_heads, cfg.head_dim
     forward = 1 + (remat == "full") * (what == "train")
-    found = []
-    for i, o, each in (
-        (cfg.hidden_size, cfg.hidden_size, 4),
-        (cfg.hidden_size, cfg.intermediate_size, 1),
-        (cfg.intermediate_size, cfg.hidden_size, 1),
-    ):
-        x, w, y = (length, i), (i, o), (length, o)
-        found.append(Product(layers * each * forward, "ti,io->to", x, w))
-        if what == "train":
-            found += [Product(layers * each, "to,io->ti", y, w), Product(layers * each, "ti,to->io", x, y)]
+    found = bench_encode.linear_products(cfg, length, what == "train", forward)
     blocks = layers * -(-length // band.size)
     q, k = (n, band.size, h), (n, band.left + band.size + band.right, h)
     w = (n, q[1], k[1])
@@ -196,10 +180,10 @@ def windows(folder: Path, rounds: int, note: Callable[[dict], None]) -> dict:
     for _ in range(rounds):
         for what, runs in contestants.items():
             for who, run in runs.items():
-                times[what][who].append(seconds(run))
+                times[what][who].append(timeit.timeit(run, number=1))
                 if who in floors[what]:
                     bare[what][who].append(floors[what][who]())
-        times["growth"][str(long)].append(seconds(grown))
+        times["growth"][str(long)].append(timeit.timeit(grown, number=1))
         note(result)
     return result
 
@@ -221,7 +205,7 @@ def dense(longformer: Path, bert: Path, rounds: int, note: Callable[[dict], None
     for _ in range(rounds):
         for n, each in runs.items():
             for who, run in each.items():
-                times[n][who].append(seconds(run))
+                times[n][who].append(timeit.timeit(run, number=1))
         note(times)
     return times
 
@@ -313,5 +297,4 @@ def _write(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     app.run(main)

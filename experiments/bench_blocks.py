@@ -6,11 +6,9 @@
 lpe/attention/window.py has the choice that was made from it.
 """
 
-import time
-from collections.abc import Callable
+import timeit
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +25,6 @@ flags.DEFINE_integer("rounds", 5, "Each median is over so many rounds.", lower_b
 flags.DEFINE_string("out", None, "A folder for blocks.md.")
 flags.DEFINE_bool("debug", False, "64 tokens, 2 narrow heads, one round.")
 FLAGS = flags.FLAGS
-
-
-def seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def table(length: int, heads: int, head_dim: int, rounds: int) -> str:
@@ -61,7 +53,7 @@ def table(length: int, heads: int, head_dim: int, rounds: int) -> str:
         for _ in range(rounds):
             for size, pair in runs.items():
                 for found, run in zip(times[size], pair, strict=True):
-                    found.append(seconds(lambda run=run: jax.block_until_ready(run(*x))))
+                    found.append(timeit.timeit(lambda run=run: jax.block_until_ready(run(*x)), number=1))
         lines += [f"| {w} | {s} | {1e3 * median(f):.0f} | {1e3 * median(b):.0f} |" for s, (f, b) in times.items()]
     window.BLOCK = chosen
     return "\n".join(lines) + "\n"

@@ -60,19 +60,25 @@ class Product(NamedTuple):
         return 2 * self.count * int(np.prod(list(letters.values())))
 
 
-def products(cfg, length: int, train: bool) -> list[Product]:
-    """The matrix products of the encoder's layers: y = x W, scores = q kᵀ, sums = w v, and with `train` their gradients."""
-    layers, heads, h = cfg.num_hidden_layers, cfg.num_attention_heads, cfg.head_dim
-    found = []
+def linear_products(cfg, length: int, train: bool, forward: int = 1) -> list[Product]:
+    """y = x W of the encoder's layers, `forward` times, and with `train` their gradients."""
+    layers, found = cfg.num_hidden_layers, []
     for i, o, each in (
         (cfg.hidden_size, cfg.hidden_size, 4),
         (cfg.hidden_size, cfg.intermediate_size, 1),
         (cfg.intermediate_size, cfg.hidden_size, 1),
     ):
         x, w, y = (length, i), (i, o), (length, o)
-        found.append(Product(layers * each, "ti,io->to", x, w))
+        found.append(Product(layers * each * forward, "ti,io->to", x, w))
         if train:
             found += [Product(layers * each, "to,io->ti", y, w), Product(layers * each, "ti,to->io", x, y)]
+    return found
+
+
+def products(cfg, length: int, train: bool) -> list[Product]:
+    """The matrix products of the encoder's layers: y = x W, scores = q kᵀ, sums = w v, and with `train` their gradients."""
+    layers, heads, h = cfg.num_hidden_layers, cfg.num_attention_heads, cfg.head_dim
+    found = linear_products(cfg, length, train)
     w, v = (heads, length, length), (heads, length, h)
     found.append(Product(layers * (2 if train else 1), "nth,nsh->nts", v, v))  # scores; gradient of w
     found.append(Product(layers * (2 if train else 1), "nts,nsh->nth", w, v))  # sums; gradient of q
