@@ -2,7 +2,7 @@
 
     python -m lpe.main --config=configs/longformer.py
 
-bert-mini reads 1,012 tokens with a window of 128, before, while and after tuning; beside it independent blocks of 128, and the
+bert-mini reads 1,010 tokens with a window of 128, before, while and after tuning; beside it independent blocks of 128, and the
 window without a global token. Two CPU cores need about three minutes.
 
 Your own checkpoint and text:

@@ -71,29 +71,32 @@ class Model:
         Raises:
           ValueError: an id outside the vocabulary, or an input longer than the model's positions.
         """
-        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "encode")
+        return self._outputs(batch, "encode")
 
     def mlm_logits(self, batch: Mapping[str, Any]) -> Array:
         """Scores of the vocabulary at every place, f32[B, T, V]. Raises ValueError without an MLM head, or as encode."""
         self.require("mlm")
-        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "mlm")
+        return self._outputs(batch, "mlm")
 
     def classify(self, batch: Mapping[str, Any]) -> Array:
         """Class scores f32[B, C]. Raises ValueError without a classification head, or as encode."""
         self.require("pooler", "classifier")
         if "segment_ids" in batch:
             raise ValueError("classify scores one document per row; a batch with segment_ids holds several, so unpack it")
-        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "classify")
+        return self._outputs(batch, "classify")
 
     def tag(self, batch: Mapping[str, Any]) -> Array:
         """Tag scores of every token, f32[B, T, C]. Raises ValueError without a tagging head, or as encode."""
         self.require("tagger")
-        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "tag")
+        return self._outputs(batch, "tag")
 
     def answer(self, batch: Mapping[str, Any]) -> Array:
         """Scores of every token as start and end of the answer, f32[B, T, 2]. Raises ValueError without such a head."""
         self.require("qa")
-        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), "qa")
+        return self._outputs(batch, "qa")
+
+    def _outputs(self, batch: Mapping[str, Any], what: str) -> Array:
+        return _run(self._bare(), inputs.checked(build.network(self.recipe), batch), what)
 
     def extend(
         self,
