@@ -17,7 +17,7 @@ def get_config() -> Any:
             "seed": 0,
             "checkpoint": "bert-mini",  # a folder, a hub id, or an embedded name
             "ignore": (),  # beginnings of tensor names in it to leave out, as of heads that lpe does not know
-            "position": {"name": "learned"},  # or a list of such, set as configs/position.py does it
+            "position": {},  # the checkpoint's own; or {"name": …, options}; or a list of such, as in configs/position.py
             "attention": {},  # the checkpoint's own; or {"name": …, options}, as {"name": "window", "attention_window": 256}
             "dtype": "float32",  # of the computation; parameters are float32
             "remat": "none",  # what the backward pass recomputes: none, full, dots

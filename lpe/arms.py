@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
-from lpe import build, heads, inputs, model, optim, settings, sharding, step, workdir
+from lpe import build, heads, inputs, model, optim, settings, sharding, step, stock, workdir
 from lpe.best import Best
 from lpe.checkpoint import load
 from lpe.data import sources
@@ -68,7 +68,7 @@ def check(config: dict) -> None:
     """Builds all that config.json allows to build, without weights; so a bad option stops the run at once."""
     settings.check(config)
     family, cfg, raw = load.read_config(model.find(config["checkpoint"]))
-    position = build.positions(config["position"])
+    position = _position(config, family, raw)
     recipe = build.Recipe(family, cfg, (), position, (), config["dtype"], config["remat"], config["chunk_size"])
     net = build.network(recipe._replace(attention=build.attention(_attention(config, recipe, raw))))
     task = build.task(config["task"], net)
@@ -88,8 +88,14 @@ def check(config: dict) -> None:
     if config["mode"] == "train":
         Best.check(config["eval"], task)
         if config["save"]["dtype"] != "no":
-            build.check_stock(net, (*task.heads, *task.makes))
+            stock.check(net, (*task.heads, *task.makes))
     sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
+
+
+def _position(config: dict, family: str, raw: dict) -> tuple:
+    """The positions of a run: the checkpoint's own, or the config's with what belongs to the weights."""
+    own = build.positions(load.position(family, raw, config["checkpoint"]))
+    return build.keep_weights(own, build.positions(config["position"])) if config["position"] else own
 
 
 def _attention(config: dict, recipe: build.Recipe, raw: dict) -> dict:
@@ -104,10 +110,11 @@ def _attention(config: dict, recipe: build.Recipe, raw: dict) -> dict:
 def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     """Loads the model, lays it out over the devices and opens the data. `cache` keeps what equal arms share."""
     seed, mesh = config["seed"], sharding.mesh(config["mesh"])
-    options = {k: config[k] for k in ("position", "dtype", "remat", "chunk_size", "seed", "ignore")}
+    options = {k: config[k] for k in ("dtype", "remat", "chunk_size", "seed", "ignore")}
     family, cfg, raw = load.read_config(model.find(config["checkpoint"]))
     attention = _attention(config, build.Recipe(family, cfg, ()), raw)
-    mod = model.from_pretrained(config["checkpoint"], attention=attention, **options)
+    positions = config["position"] or None
+    mod = model.from_pretrained(config["checkpoint"], position=positions, attention=attention, **options)
     docs = _once(cache, ("documents", config["data"]), lambda: sources.documents(config["data"]))
     spec = build.with_labels(config["task"], docs, heads.labels(mod))
     task = build.task(spec, build.network(mod.recipe))
@@ -117,7 +124,7 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     fitted = heads.fit(mod, task, seed)
     params = fitted.model.params | fitted.extra
     specs = build.network(fitted.model.recipe).specs | task.specs
-    fresh = fitted.fresh | _new_positions(fitted.model)
+    fresh = fitted.fresh | _new_positions(fitted.model, _position({**config, "position": {}}, family, raw))
     plan = optim.plan(config["optim"], specs, build.network(mod.recipe).position.rows, fresh)
     _once(cache, ("table", list(specs), config["optim"]), lambda: log.info("%s", optim.table(plan, specs, config["optim"])))
     task = build.task(spec, build.network(mod.recipe, optim.frozen_layers(plan, specs)))
@@ -147,9 +154,9 @@ def prepare(config: dict, cache: dict[tuple, Any]) -> Arm:
     return Arm(config, fitted.model, task, mesh, train_step, state, batches, views, train.where)
 
 
-def _new_positions(mod: model.Model) -> set[str]:
-    """Parameters of the position method that checkpoints of this family do not bring: they start from chance."""
-    brought = build.network(build.Recipe(mod.recipe.family, mod.config, ())).specs
+def _new_positions(mod: model.Model, own: tuple) -> set[str]:
+    """Parameters of the position method that the checkpoint, with positions `own`, does not bring: they start from chance."""
+    brought = build.network(build.Recipe(mod.recipe.family, mod.config, (), own)).specs
     return {p for p in build.network(mod.recipe).specs if p.startswith("position/") and p not in brought}
 
 

@@ -9,22 +9,21 @@ from jax import Array
 
 from lpe import registry, tokens
 from lpe.attention.base import AttentionPattern
-from lpe.checkpoint import config
-from lpe.models import bert, layers
+from lpe.models import bert, heads, layers
 from lpe.models.bert import BertConfig
 from lpe.params import Spec
-from lpe.positions import base
+from lpe.positions import base, rotary
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
 Position = Mapping[str, Any] | Sequence[Mapping[str, Any]]  # one method, or several to compose
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 HEADS: dict[str, tuple[Callable[[BertConfig], dict[str, Spec]], ...]] = {
-    "mlm": (bert.mlm_specs,),
-    "pooler": (bert.pooler_specs,),
-    "classifier": (bert.classifier_specs,),
-    "tagger": (bert.tagger_specs,),
-    "qa": (bert.qa_specs,),
+    "mlm": (heads.mlm_specs,),
+    "pooler": (heads.pooler_specs,),
+    "classifier": (heads.classifier_specs,),
+    "tagger": (heads.tagger_specs,),
+    "qa": (heads.qa_specs,),
 }
 CLASSES = {  # who saves which head
     "mlm": "…ForMaskedLM",
@@ -176,6 +175,29 @@ def longer(recipe: Recipe, max_length: int | None) -> tuple:
     return positions([{k: v for k, v in s if k != "max_length"} for s in recipe.position], max_length)
 
 
+def keep_weights(before: tuple, wanted: tuple) -> tuple:
+    """`wanted`, a Recipe.position, with what belongs to the weights where it does not say it, from the rotary method there is.
+
+    Where positions differ by layer, a single rotary method stands in for the first of `methods`, the one of the layers that
+    see the most.
+    """
+    layered = next((dict(s) for s in before if registry.takes("positions", dict(s), "methods")), None)
+    there = [dict(s) for s in (layered["methods"][:1] if layered and "methods" in layered else before)]
+    old = next((s for s in there if registry.takes("positions", s, "rope_theta")), None)
+    if old is None or any(registry.takes("positions", dict(s), "methods") for s in wanted):
+        return wanted
+    found = []
+    for spec in map(dict, wanted):
+        if registry.takes("positions", spec, "rope_theta"):
+            own = {k: v for k, v in old.items() if k in rotary.OF_WEIGHTS and registry.takes("positions", spec, k)}
+            spec = {**own, **spec}
+            if layered:
+                rest = {k: v for k, v in layered.items() if k != "max_length"}
+                spec = {**rest, "methods": (freeze(spec), *layered["methods"][1:])}
+        found.append(freeze(spec))
+    return tuple(found)
+
+
 def plain(recipe: Recipe) -> bool:
     """Whether positions are the rows of the table as they are."""
     return recipe.position == positions({"name": "learned"})
@@ -195,48 +217,6 @@ def attention(spec: Mapping[str, Any]) -> tuple:
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
         raise ValueError(f"attention={spec!r}, allowed is {{'name': …, options}}; leave it out to keep what there is")
     return freeze(spec)
-
-
-def check_stock(net: Network, heads: tuple[str, ...] | None = None) -> None:
-    """Raises ValueError, with the reason and the way out, where no stock class of transformers expresses the model.
-
-    Args:
-      heads: those it will have. Default: the recipe's.
-    """
-    recipe = net.recipe
-    family = config.FAMILIES[recipe.family]
-    heads = recipe.heads if heads is None else heads
-    head = next((h for h in config.HEAD_CLASSES if h in heads), "")
-    if family.attention_fields(attention_spec(recipe), recipe.config.num_hidden_layers, heads) is None:
-        raise ValueError(
-            f"attention {dict(recipe.attention)} of a {recipe.family} model{f' with {head} head' if head else ''} has no "
-            f"stock class that lpe writes; extend with what its class has: {family.ATTENTION}. Or keep the model in lpe (in a "
-            "run: --config.save.dtype=no)"
-        )
-    check_positions(net)
-
-
-def attention_spec(recipe: Recipe) -> dict[str, Any]:
-    """Recipe.attention less the options that only repeat their default."""
-    return registry.without_defaults("attention", dict(recipe.attention))
-
-
-def check_positions(net: Network) -> None:
-    """The part of check_stock that is about positions: whether one table holds them."""
-    recipe, position = net.recipe, net.position
-    if base.hooks(position) != {"embed"}:
-        raise ValueError(
-            f"position {names(recipe)} acts within attention, and no stock class that lpe writes does so; extend with "
-            "a method that makes a table, as hierarchical, or keep the model in lpe (in a run: --config.save.dtype=no)"
-        )
-    if "length_dependent" in position.claims:
-        raise ValueError(
-            f"position {names(recipe)} gives a place other vectors in short inputs than in long ones, which no table "
-            'and no stock class expresses; extend with another method, as position={"name": "interpolate"}, or keep the model '
-            "in lpe (in a run: --config.save.dtype=no)"
-        )
-    if position.max_length is None:
-        raise ValueError(f"position {names(recipe)} has no limit; give one: model.extend(max_length=…, position=…)")
 
 
 def task(spec: Mapping[str, Any], net: Network):

@@ -31,6 +31,8 @@ def checked(net: Network, batch: Mapping[str, Any]) -> dict[str, Array]:
     if any(isinstance(x, Tracer) for x in out.values()):
         return out
     _check_range(out["input_ids"], cfg.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")
+    if "token_type_ids" in out and not cfg.type_vocab_size:
+        raise ValueError("the batch has token_type_ids, and this model no token types; leave them out")
     if "token_type_ids" in out:
         _check_range(out["token_type_ids"], cfg.type_vocab_size, "token_type_ids", "type_vocab_size")
     if "segment_ids" in out:

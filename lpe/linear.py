@@ -10,22 +10,23 @@ from jax import Array
 from lpe.params import Spec, normal, zeros
 
 
-def dense_specs(d_in: int, d_out: int, axes: tuple[str | None, str | None], stddev: float) -> dict[str, Spec]:
-    return {
-        "kernel": Spec((d_in, d_out), axes, normal(stddev)),
-        "bias": Spec((d_out,), axes[1:], zeros),
-    }
+def dense_specs(
+    d_in: int, d_out: int, axes: tuple[str | None, str | None], stddev: float, *, bias: bool = True
+) -> dict[str, Spec]:
+    rows = {"kernel": Spec((d_in, d_out), axes, normal(stddev))}
+    return rows | ({"bias": Spec((d_out,), axes[1:], zeros)} if bias else {})
 
 
 def dense(params: dict, x: Array, axes: int = 1) -> Array:
-    """The last `axes` axes of x contracted with the kernel's first, plus bias, in the dtype of x.
+    """The last `axes` axes of x contracted with the kernel's first, plus the bias where there is one, in the dtype of x.
 
     One matrix product of two-dimensional operands: XLA's CPU backward pass is twice as fast on it as on one with batch axes.
     """
-    kernel, bias = params["kernel"].astype(x.dtype), params["bias"].astype(x.dtype)
+    kernel = params["kernel"].astype(x.dtype)
     batch, inner, outer = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :], kernel.shape[axes:]
     y = x.reshape(-1, math.prod(inner)) @ kernel.reshape(math.prod(inner), math.prod(outer))
-    return y.reshape(*batch, *outer) + bias
+    y = y.reshape(*batch, *outer)
+    return y + params["bias"].astype(x.dtype) if "bias" in params else y
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:

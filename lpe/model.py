@@ -9,14 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from lpe import build, inputs, params, tokens
+from lpe import build, inputs, params, stock, tokens
 from lpe.build import Recipe
 from lpe.checkpoint import export, load, mapping
+from lpe.checkpoint.config import FAMILIES
 from lpe.checkpoint.folder import find, read_tokenizer
-from lpe.models import bert
+from lpe.models import heads
 from lpe.positions import base
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Model:
         if attention is not None:
             recipe = recipe._replace(attention=build.attention(attention))
         if position is not None:
-            recipe = recipe._replace(position=build.positions(position, max_length))
+            recipe = recipe._replace(position=build.keep_weights(recipe.position, build.positions(position, max_length)))
         elif max_length is not None or (build.plain(recipe) and build.own_extension(recipe, beside=self.recipe)):
             recipe = recipe._replace(position=build.longer(recipe, max_length))
         there = self.params.get("position", {})
@@ -151,7 +151,8 @@ class Model:
     def _tell_of(self, recipe: Recipe) -> None:
         """Logs what a user should know of the positions that `recipe` gives these weights."""
         before, after, cfg = build.position_method(self.recipe), build.position_method(recipe), recipe.config
-        if base.hooks(before) != base.hooks(after) or not before.specs.keys() & after.specs.keys():
+        plain = not before.specs and not after.specs
+        if base.hooks(before) != base.hooks(after) or not (plain or before.specs.keys() & after.specs.keys()):
             lost = ", ".join(f"position/{name}" for name in sorted(before.specs.keys() - after.specs.keys()))
             also = f", and {lost} is left out" if lost else ""
             message = "position %s in place of %s: the weights were not trained with it%s; they need training to be of use"
@@ -166,9 +167,11 @@ class Model:
           ValueError: no single table holds the vectors; or the method has no limit, so extend with max_length first.
         """
         net = build.network(self.recipe)
-        build.check_positions(net)
+        stock.check_table(net)
         r = self.config.reserved_rows
-        table = self.params.get("position", {}).get("table", jnp.zeros((r, self.config.hidden_size)))  # only padding reads them
+        table = self.params.get("position", {}).get(
+            "table", jnp.zeros((r, self.config.embedding_width))
+        )  # only padding reads them
         return jnp.concatenate([table[:r], _table(self._bare(), net.position.max_length)])
 
     def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
@@ -178,11 +181,16 @@ class Model:
           folder: must not exist yet, or be empty.
           dtype: float32, float16 or bfloat16, of the file.
         """
-        build.check_stock(build.network(self.recipe))
-        c = self.companions
+        recipe, c = self.recipe, self.companions
+        stock.check(build.network(recipe))
+        changed = {**(stock.attention_fields(recipe, recipe.heads) or {}), **(stock.position_fields(recipe) or {})}
+        weights = self.params
+        if FAMILIES[recipe.family].position_fields is None:
+            weights = {**weights, "position": {"table": self.position_table()}}
+            changed["max_position_embeddings"] = len(weights["position"]["table"])
         export.save(
-            Path(folder).expanduser(), self.params, self.config, self.recipe.family, self.recipe.heads, c.raw,
-            np.asarray(self.position_table()), dtype, c.tokenizer, build.attention_spec(self.recipe),
+            Path(folder).expanduser(), weights, self.config, recipe.family, recipe.heads, c.raw, self.max_length, dtype,
+            c.tokenizer, changed,
         )  # fmt: skip
 
     def _bare(self) -> "Model":
@@ -204,13 +212,13 @@ class Model:
 def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
     x, tok = build.network(model.recipe).encode(model.params, batch)
     if what == "mlm":
-        return bert.mlm_logits(model.params, model.config, x)
+        return heads.mlm_logits(model.params, model.config, x)
     if what == "classify":
-        return bert.classify(model.params, x, tok)
+        return heads.classify(model.params, model.config, x, tok)
     if what == "tag":
-        return bert.tag(model.params, x)
+        return heads.tag(model.params, model.config, x)
     if what == "qa":
-        return bert.span(model.params, x)
+        return heads.span(model.params, model.config, x)
     return x.astype(jnp.float32)
 
 
@@ -218,7 +226,7 @@ def _run(model: Model, batch: dict[str, Array], what: str) -> Array:
 def _table(model: Model, length: int) -> Array:
     net = build.network(model.recipe)
     ids = jnp.zeros((1, length), jnp.int32)
-    zeros = jnp.zeros((1, length, model.config.hidden_size), jnp.float32)
+    zeros = jnp.zeros((1, length, model.config.embedding_width), jnp.float32)
     return net.position.embed(model.params.get("position", {}), zeros, tokens.from_batch({"input_ids": ids}))[0]
 
 
@@ -240,7 +248,7 @@ def from_pretrained(
 
     Args:
       source: a folder in Hugging Face's form, a hub id, or an embedded name ("bert-mini").
-      position: {"name": …, options}, or a list of such. Default: the trained table, or as in extend.
+      position: {"name": …, options}, or a list of such. Default: the checkpoint's own, or as in extend.
       attention: {"name": …, options}. Default: the checkpoint's own, full or Longformer's windows.
       dtype: compute dtype, float32 or bfloat16; parameters are float32.
       remat: what the backward pass recomputes: none, full, dots.
@@ -253,14 +261,24 @@ def from_pretrained(
       FileNotFoundError: nothing there. ValueError: something in it that lpe does not read, by name.
     """
     folder = find(source)
-    family, cfg, _ = load.read_config(folder, overrides)
-    wanted = Recipe(family, cfg, (), dtype=dtype, remat=remat, chunk_size=chunk_size)
-    wanted = wanted._replace(position=build.positions(position)) if position is not None else wanted
+    family, cfg, raw = load.read_config(folder, overrides)
+    own = build.positions(load.position(family, raw, str(folder)))
+    wanted = Recipe(family, cfg, (), own, dtype=dtype, remat=remat, chunk_size=chunk_size)
+    if position is not None:
+        wanted = wanted._replace(position=build.keep_weights(own, build.positions(position)))
     wanted = wanted._replace(attention=build.attention(attention)) if attention is not None else wanted
     build.network(wanted)  # a bad option shows before the weights are read
     src = load.read(folder, overrides, ignore)
-    own = build.freeze(src.attention)
-    recipe = Recipe(src.family, src.config, src.heads, attention=own, dtype=dtype, remat=remat, chunk_size=chunk_size)
+    recipe = Recipe(
+        src.family,
+        src.config,
+        src.heads,
+        build.positions(src.position),
+        build.attention(src.attention),
+        dtype,
+        remat,
+        chunk_size,
+    )
     weights = mapping.import_params(src.table, build.network(recipe).specs, src.tensors, src.name)
     model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source)))
     return model.extend(position=position, attention=attention, seed=seed)

@@ -48,6 +48,7 @@ METHODS = Rule(
     "{'name': ..., options} or a list of such",
     lambda v: METHOD.holds(v) or (isinstance(v, (list, tuple)) and bool(v) and all(METHOD.holds(x) for x in v)),
 )
+OWN_OR_METHODS = Rule(f"{METHODS.allowed}, or {{}} for the checkpoint's own", lambda v: METHODS.holds(v) or v == {})
 NAMES = Rule("a list of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(x, str) for x in v))
 YES_NO = Rule("True, False", lambda v: isinstance(v, bool))
 SIZES = Rule(
@@ -90,7 +91,7 @@ SCHEMA: dict[str, Any] = {
     "seed": Rule("whole numbers from 0 to 2^32 - 1", lambda v: _int(0).holds(v) and v < 2**32),
     "checkpoint": TEXT,
     "ignore": NAMES,
-    "position": METHODS,
+    "position": OWN_OR_METHODS,
     "attention": OWN_OR_METHOD,
     "dtype": _one_of("float32", "bfloat16"),
     "remat": _one_of("none", "full", "dots"),

@@ -108,9 +108,9 @@ def test_loss_is_the_mean_over_masked_places_and_prediction_agrees(mini, task, c
     batch = {k: np.asarray(v) for k, v in task.dataset(cut, mini.tokenizer, "full", 3, limit=3)[0].items()}
     loss, metrics = jax.jit(task.loss, static_argnums=2)(mini.params, batch, None)
     x, _ = net.encode(mini.params, batch)
-    from lpe.models import bert
+    from lpe.models import heads
 
-    scores = np.asarray(bert.mlm_logits(mini.params, mini.config, x), np.float64)
+    scores = np.asarray(heads.mlm_logits(mini.params, mini.config, x), np.float64)
     top = scores.max(-1, keepdims=True)
     log_p = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
     each, right = [], []

@@ -39,7 +39,7 @@ class Reach(NamedTuple):
 def make(
     cfg,
     *,
-    attention_window: int | Sequence[int] = 512,
+    attention_window: int | None | Sequence[int | None] = 512,
     causal: bool = False,
     right: int | None = None,
     dilation: int | Sequence[int | Sequence[int]] = 1,
@@ -52,7 +52,8 @@ def make(
     Args:
       cfg: the model's config.
       attention_window: w, both sides together as in Hugging Face: w // 2 keys on each side, and the token itself. Several are
-        for as many layers, and repeat where the model has a multiple of them. Each width is compiled apart.
+        for as many layers, and repeat where the model has a multiple of them. None is no window: such layers see all, as in
+        ModernBERT. Each width is compiled apart.
       causal: a query sees no key to its right.
       right: keys to the right where they are not w // 2, as for a short look ahead; `causal` is right=0.
       dilation: the distance of neighbours. Several are for as many layers, as above, and each of them may be several, for as
@@ -99,7 +100,7 @@ def _reaches(cfg, attention_window, causal, right, dilation) -> tuple[Reach, ...
         strict=True,
     )
     for w, by_head in pairs:
-        checks.whole(METHOD, "attention_window", w, 1, checks.LARGEST)
+        w = 2 * checks.LARGEST if w is None else checks.whole(METHOD, "attention_window", w, 1, checks.LARGEST)
         steps = _tiled("dilation", by_head, heads, "num_attention_heads")
         for g in steps:
             checks.whole(METHOD, "dilation", g, 1, 1024)

@@ -1,23 +1,34 @@
 """config.json to BertConfig and back. An attribute that lpe neither handles nor finds at its default is an error."""
 
 import math
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from lpe.checkpoint import bert, longformer, roberta
+from lpe.checkpoint import albert, bert, distilbert, electra, longformer, modernbert, nezha, nomic_bert, roberta, roformer, t5
+from lpe.checkpoint.family import HEADS, Family
 from lpe.models.bert import BertConfig
 
-FAMILIES: dict[str, ModuleType] = {"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "longformer": longformer}
-CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "longformer": "Longformer"}
-
-HEAD_CLASSES = ("mlm", "classifier", "tagger", "qa")  # heads with a stock class of their own, the first one names the model
+FAMILIES: dict[str, Family] = {
+    "bert": bert.FAMILY,
+    "roberta": roberta.FAMILY,
+    "xlm-roberta": roberta.XLM,
+    "longformer": longformer.FAMILY,
+    "distilbert": distilbert.FAMILY,
+    "electra": electra.FAMILY,
+    "albert": albert.FAMILY,
+    "nezha": nezha.FAMILY,
+    "roformer": roformer.FAMILY,
+    "nomic_bert": nomic_bert.FAMILY,
+    "modernbert": modernbert.FAMILY,
+    "t5": t5.FAMILY,
+    "mt5": t5.MT5,
+}
 
 # Fields that are taken over as they are.
 SHARED = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
     "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
-    "initializer_range", "layer_norm_eps",
+    "initializer_range", "layer_norm_eps", "pad_token_id",
 )  # fmt: skip
 
 
@@ -44,6 +55,7 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
     "intermediate_size": SIZE,
     "max_position_embeddings": SIZE,
     "type_vocab_size": SIZE,
+    "embedding_size": (_size, SIZE[1], True),
     "hidden_act": (lambda x: isinstance(x, str), 'the name of an activation, such as "gelu"', False),
     "hidden_dropout_prob": DROPOUT,
     "attention_probs_dropout_prob": DROPOUT,
@@ -91,8 +103,8 @@ GENERATION = {
 }  # fmt: skip
 
 
-def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
-    """The family's name and module.
+def family_of(raw: Mapping[str, Any], source: str) -> str:
+    """The family's name.
 
     Raises:
       ValueError: a model_type that lpe does not read, or none where it makes a difference.
@@ -100,7 +112,7 @@ def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
     name, classes = raw.get("model_type"), raw.get("architectures") or ()
     classes = (classes,) if isinstance(classes, str) else classes if _names(classes) else ()  # read lists what is wrong
     if name is None and classes:
-        name = next((f for f, prefix in CLASS_PREFIX.items() if classes[0].startswith(prefix)), classes[0])
+        name = next((f for f, family in FAMILIES.items() if classes[0].startswith(family.classes)), classes[0])
     if name is None and (raw.get("type_vocab_size") == 1 or raw.get("pad_token_id") == 1):
         raise ValueError(
             f"{source}: config.json has no model_type, and its type_vocab_size or pad_token_id of 1 is RoBERTa's habit, whose "
@@ -109,82 +121,114 @@ def family_of(raw: dict, source: str) -> tuple[str, ModuleType]:
     name = name or "bert"
     if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(f"{source}: model_type {name!r} is not read by lpe; it reads {', '.join(FAMILIES)}")
-    return name, FAMILIES[name]
+    return name
 
 
-def read(raw: dict, source: str) -> BertConfig:
+def standard(raw: Mapping[str, Any], family: Family, source: str) -> dict[str, Any]:
+    """config.json by our names, with the family's defaults.
+
+    Raises:
+      ValueError: a field by both names, with two values.
+    """
+    found = {**family.defaults}
+    for key, value in raw.items():
+        ours = family.renamed.get(key, key)
+        if key != ours and ours in raw and raw[ours] != value:
+            raise ValueError(
+                f"{source}: config.json has {key}={value!r} and {ours}={raw[ours]!r}, which are one field; leave one"
+            )
+        found[ours] = value
+    return found
+
+
+def read(raw: Mapping[str, Any], source: str) -> BertConfig:
     """BertConfig of a config.json.
 
     Raises:
       ValueError: a field missing, unknown, of a wrong kind, or with a value that lpe does not compute.
     """
-    _, family = family_of(raw, source)
-    problems = [f"{k} is missing" for k in ("vocab_size", "hidden_size", "num_hidden_layers") if raw.get(k) is None]
-    wrong = {k for k, (fits, _, null) in KINDS.items() if k in raw and not (null if raw[k] is None else fits(raw[k]))}
-    problems += [
-        f"{k}={raw[k]!r}, allowed is {KINDS[k][1]}{' or null' if KINDS[k][2] else ''}"
-        for k in KINDS
-        if k in wrong and f"{k} is missing" not in problems
-    ]
-    problems += [
-        f"{k}={raw[k]!r}: lpe computes only {v!r}; if the weights do not depend on it, override it: {k}={v!r}"
-        for k, v in {**FIXED, **family.FIXED}.items()
-        if k in raw and raw[k] not in (v, None)
-    ]
-    known = {*SHARED, *FIXED, *CARRIED, *GENERATION, *family.FIXED, *family.OWN}
-    problems += [
-        f"{k}={raw[k]!r} is not known to lpe, so it might change the result; if it does not, take it out of config.json"
-        for k in sorted(set(raw) - known)
-    ]
-    pad = raw.get("pad_token_id")
-    pad = family.PAD if pad is None else pad
-    rows = raw.get("max_position_embeddings", BertConfig.max_position_embeddings)
-    reserved = 0
-    if not wrong & {"pad_token_id", "max_position_embeddings"}:
-        reserved = family.RESERVED_ROWS if family.RESERVED_ROWS is not None else pad + 1
+    family = FAMILIES[family_of(raw, source)]
+    by_ours = standard(raw, family, source)
+    theirs = {ours: key for key, ours in family.renamed.items() if key in raw}
+    problems = _problems(raw, by_ours, theirs, family)
+    about = f"{source}: config.json does not describe a model that lpe computes:\n  "
+    pad, rows = by_ours.get("pad_token_id"), by_ours.get("max_position_embeddings", BertConfig.max_position_embeddings)
+    pad = family.defaults.get("pad_token_id", 0) if pad is None else pad
+    reserved = family.reserved_rows
+    if reserved is None and type(pad) is int and type(rows) is int:
+        reserved = pad + 1
         if not 0 <= reserved < rows:
             problems.append(
                 f"pad_token_id={pad!r} leaves no positions of max_position_embeddings={rows!r}; allowed are 0 to {rows - 2}"
             )
-    about = f"{source}: config.json does not describe a model that lpe computes:\n  "
     if problems:
         raise ValueError(about + "\n  ".join(problems))
-    fields = {k: raw[k] for k in SHARED if k in raw}
+    fields = {k: by_ours[k] for k in SHARED if k in by_ours and k not in family.absent} | {"pad_token_id": pad}
+    fields |= {"tie_word_embeddings": by_ours.get("tie_word_embeddings") is not False, "num_labels": _num_labels(raw)}
+    fields |= {"head_act": fields.get("hidden_act", BertConfig.hidden_act), "reserved_rows": reserved or 0}
     try:
-        return BertConfig(
-            **fields,
-            head_act=family.HEAD_ACT or fields.get("hidden_act", "gelu"),
-            reserved_rows=reserved,
-            pad_token_id=pad,
-            tie_word_embeddings=raw.get("tie_word_embeddings") is not False,
-            num_labels=_num_labels(raw),
-        )
+        return BertConfig(**{**fields, **family.fields(by_ours)})
     except ValueError as e:  # two fields that do not go together
         raise ValueError(f"{about}{e}") from e
 
 
-def _num_labels(raw: dict) -> int:
+def _problems(raw: Mapping[str, Any], by_ours: dict[str, Any], theirs: dict[str, str], family: Family) -> list[str]:
+    """What is wrong with single fields, each by the name that it has in config.json."""
+
+    def about(k: str) -> str:
+        return f"{theirs.get(k, k)}={by_ours[k]!r}"
+
+    said = {ours: key for key, ours in family.renamed.items()}
+    problems = [
+        f"{said.get(k, k)} is missing" for k in ("vocab_size", "hidden_size", "num_hidden_layers") if by_ours.get(k) is None
+    ]
+    problems += [
+        f"{about(k)}, allowed is {words}{' or null' if null else ''}"
+        for k, (fits, words, null) in KINDS.items()
+        if k in by_ours
+        and not (null if by_ours[k] is None else fits(by_ours[k]))
+        and f"{said.get(k, k)} is missing" not in problems
+    ]
+    fixed = {k: v for k, v in {**FIXED, **family.fixed}.items() if k not in family.own}
+    problems += [
+        f"{about(k)}: lpe computes only {v!r}; if the weights do not depend on it, override it: {k}={v!r}"
+        for k, v in fixed.items()
+        if k in by_ours and by_ours[k] not in (v, None)
+    ]
+    known = {*SHARED, *FIXED, *CARRIED, *GENERATION, *family.fixed, *family.own, *family.carried, *family.renamed}
+    return problems + [
+        f"{k}={raw[k]!r} is not known to lpe, so it might change the result; if it does not, take it out of config.json"
+        for k in sorted(raw.keys() - (known - family.absent))
+    ]
+
+
+def _num_labels(raw: Mapping[str, Any]) -> int:
     """Early transformers wrote num_labels and left a stale id2label beside it; later ones write id2label alone."""
     if raw.get("num_labels") is not None:
         return raw["num_labels"]
     return len(raw["id2label"]) if raw.get("id2label") else 2
 
 
-def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, rows: int, dtype: str, attention: dict) -> dict:
-    """config.json of an exported model: the source's own fields, with what changed; `attention` are those of the pattern."""
-    head = next((h for h in HEAD_CLASSES if h in heads), "")
+def head_of(heads: tuple[str, ...]) -> str:
+    """The head that names a model's class, "" where none does."""
+    return next((h for h in HEADS if h in heads), "")
+
+
+def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, dtype: str, changed: Mapping[str, Any]) -> dict:
+    """config.json of an exported model: the source's own fields, and what changed, by our names."""
+    about = FAMILIES[family]
+    theirs = {ours: key for key, ours in reversed(list(about.renamed.items()))}  # the first name where there are several
+    theirs |= {ours: key for key, ours in about.renamed.items() if key in raw}
     kept = {k: v for k, v in raw.items() if k not in GENERATION | {"num_labels", "torch_dtype"}}
     if {"classifier", "tagger"} & set(heads) and len(raw.get("id2label") or ()) != cfg.num_labels:
         names = [f"LABEL_{i}" for i in range(cfg.num_labels)]
         kept |= {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
+    ours = {**{k: getattr(cfg, k) for k in SHARED if k not in about.absent}, **changed}
     return {
         **kept,
-        **{k: getattr(cfg, k) for k in SHARED},
-        **attention,
+        **{theirs.get(k, k): v for k, v in ours.items()},
         "model_type": family,
-        "architectures": [CLASS_PREFIX[family] + FAMILIES[family].CLASSES[head]],
-        "max_position_embeddings": rows,
-        "pad_token_id": cfg.pad_token_id,
+        "architectures": [about.classes + HEADS.get(head_of(heads), about.base_class)],
         "tie_word_embeddings": cfg.tie_word_embeddings,
         "dtype": dtype,
     }

@@ -1,16 +1,18 @@
 """From a folder to parameters: which family, which heads are there, and their tensors by the family's table."""
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lpe.checkpoint import config, files
-from lpe.checkpoint.mapping import Row
+from lpe.checkpoint.family import HEADS, Family
+from lpe.checkpoint.mapping import PART, Row
 from lpe.models.bert import BertConfig
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ class Source(NamedTuple):
     config: BertConfig
     raw: dict
     heads: tuple[str, ...]
+    position: dict
     attention: dict
     tensors: dict[str, np.ndarray]
     table: tuple[Row, ...]
@@ -39,9 +42,10 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> tup
       overrides: attributes that replace config.json's.
     """
     raw = {**files.read_config(folder), **(overrides or {})}
-    name, _ = config.family_of(raw, str(folder))
+    name = config.family_of(raw, str(folder))
     cfg = config.read(raw, str(folder))
     attention(name, raw, (), str(folder))
+    position(name, raw, str(folder))
     return name, cfg, raw
 
 
@@ -56,47 +60,93 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
       FileNotFoundError, ValueError: as files and mapping say, and for an `ignore` that meets nothing.
     """
     name, cfg, raw = read_config(folder, overrides)
-    family = config.FAMILIES[name]
-    tensors = _named(files.read_tensors(folder), name, str(folder))
+    family, source = config.FAMILIES[name], str(folder)
+    tensors = _named(files.read_tensors(folder), name, source)
     for start in (ignore,) if isinstance(ignore, str) else ignore:
-        met = [k for k in tensors if k.startswith(start) or (family.PREFIX + k).startswith(start)]
+        met = [k for k in tensors if k.startswith(start) or (family.prefix + k).startswith(start)]
         if not met:
             raise ValueError(
-                f"{folder}: ignore={start!r} meets no tensor; names there begin {', '.join(sorted(tensors)[:3])}, …"
+                f"{source}: ignore={start!r} meets no tensor; names there begin {', '.join(sorted(tensors)[:3])}, …"
             )
         for key in met:
             del tensors[key]
     for buffer in BUFFERS:
         tensors.pop(buffer, None)
-    for key in family.DROPPED:
-        if tensors.pop(key, None) is not None:
-            log.warning("%s: %s is not used by lpe and was left out", folder, key)
-    cfg = _untie(tensors, cfg, family, str(folder))
-    tagger = (raw.get("architectures") or [""])[0].endswith(family.CLASSES["tagger"])
-    table = family_table(name, "pooler.dense.weight" not in tensors, tagger)
-    present = {ours for ours, theirs, _ in table if theirs in tensors}
-    heads = tuple(h for h, path in HEAD_PATHS.items() if any(p.startswith(path) for p in present))
-    return Source(str(folder), name, cfg, raw, heads, attention(name, raw, heads, str(folder)), tensors, table)
+    _leave_out(tensors, family, cfg, source)
+    cfg = _untie(tensors, cfg, family, source)
+    found = _heads(tensors, family, (raw.get("architectures") or [""])[0])
+    table = family_table(name, found, cfg)
+    if family.pooler and not {r[1] for r in family.pooler} & {r[1] for r in table}:
+        _drop(tensors, tuple(r[1] for r in family.pooler), source)
+    paths = {ours for ours, theirs, _ in table if PART.sub(r"\1", theirs) in tensors}
+    heads = tuple(h for h, path in HEAD_PATHS.items() if any(p.startswith(path) for p in paths))
+    own = position(name, raw, source), attention(name, raw, heads, source)
+    return Source(source, name, cfg, raw, heads, *own, tensors, table)
 
 
 def attention(name: str, raw: dict, heads: tuple[str, ...], source: str) -> dict:
     """The attention pattern of a family's weights, as in Recipe.attention. Raises ValueError where config.json says none."""
-    return config.FAMILIES[name].attention(raw, heads, source)
-
-
-def family_table(name: str, classifier_pools: bool, tagger: bool) -> tuple[Row, ...]:
-    """All rows of a family; where two heads have one name in files, one of them is taken.
-
-    Args:
-      classifier_pools: the classifier brings a pooler of its own, as RoBERTa's does.
-      tagger: "classifier" is that of tokens, not of texts.
-    """
     family = config.FAMILIES[name]
-    other = "classifier/" if tagger else "tagger/"
-    heads = tuple(r for r in family.HEADS if not r[0].startswith(other))
-    if classifier_pools and any(ours.startswith("pooler/") for ours, _, _ in heads):
-        return (*family.ENCODER, *heads)
-    return (*family.ENCODER, *family.POOLER, *(r for r in heads if not r[0].startswith("pooler/")))
+    return family.attention(config.standard(raw, family, source), heads, source)
+
+
+def position(name: str, raw: dict, source: str) -> dict:
+    """The position method of a family's weights, as in Recipe.position. Raises ValueError where config.json says none."""
+    family = config.FAMILIES[name]
+    return family.position(config.standard(raw, family, source), source)
+
+
+def family_table(name: str, heads: Iterable[str], cfg: BertConfig) -> tuple[Row, ...]:
+    """The rows of a family for models with these heads; a classifier with a pooler of its own stands in for the common one."""
+    family = config.FAMILIES[name]
+    rows = [row for head in heads if head in family.heads for row in family.heads[head]]
+    pools = any(ours.startswith("pooler/") for ours, _, _ in rows)
+    gated = family.gated if cfg.gated_mlp else ()
+    encoder = [row for row in family.encoder if row[0] not in {ours for ours, _, _ in gated}]
+    return (*encoder, *gated, *(() if pools else family.pooler), *rows)
+
+
+def _heads(tensors: Mapping[str, np.ndarray], family: Family, architecture: str) -> list[str]:
+    """The heads whose tensors are there; of two that share a name in files the one of the architecture, else the first."""
+    owners = Counter(theirs for rows in family.heads.values() for theirs in {r[1] for r in rows})
+    order = sorted(family.heads, key=lambda h: not architecture.endswith(HEADS[h]))
+    found, taken = [], set()
+    for head in order:
+        names = {theirs for _, theirs, _ in family.heads[head] if theirs in tensors}
+        own = {theirs for _, theirs, _ in family.heads[head] if owners[theirs] == 1}
+        if names and (names & own or not own) and not names & taken:
+            found.append(head)
+            taken |= names
+    return found
+
+
+def _leave_out(tensors: dict[str, np.ndarray], family: Family, cfg: BertConfig, source: str) -> None:
+    """Takes out what is not a parameter of ours.
+
+    Raises:
+      ValueError: a constant or a copy that is not what it should be.
+    """
+    _drop(tensors, family.dropped, source)
+    for key, make in family.computed.items():
+        x, want = tensors.pop(key, None), make(cfg)
+        if x is not None and (x.shape != want.shape or not np.allclose(x, want, rtol=0, atol=1e-3)):
+            raise ValueError(
+                f"{source}: {key} is not the constant of shape {want.shape} that it should be; lpe computes it and cannot use "
+                f"another. If it is of no importance, leave it out: from_pretrained(…, ignore={key!r})"
+            )
+    for key, other in family.copies.items():
+        if key in tensors and other in tensors and not np.array_equal(tensors[key], tensors[other]):
+            raise ValueError(f"{source}: {key} and {other} should be equal and are not; lpe has room for one of them")
+        if key in tensors:
+            tensors[other] = tensors.pop(key)
+
+
+def _drop(tensors: dict[str, np.ndarray], starts: tuple[str, ...], source: str) -> None:
+    if starts and (gone := [key for key in tensors if key.startswith(starts)]):
+        shown = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+        log.warning("%s: not used by lpe and left out: %s", source, shown)
+        for key in gone:
+            del tensors[key]
 
 
 def _named(tensors: dict[str, np.ndarray], name: str, source: str) -> dict[str, np.ndarray]:
@@ -105,19 +155,26 @@ def _named(tensors: dict[str, np.ndarray], name: str, source: str) -> dict[str, 
     Raises:
       ValueError: the names are another family's, or two of them become one.
     """
-    out: dict[str, np.ndarray] = {}
+    out, family = {}, config.FAMILIES[name]
+    known = {_unnumbered(PART.sub(r"\1", theirs)) for _, theirs, _ in family.rows}
     for key, x in tensors.items():
-        for other, module in config.FAMILIES.items():
-            if module is not config.FAMILIES[name] and key.startswith(module.PREFIX):
-                raise ValueError(
-                    f"{source}: {key} is a name of model_type={other!r}, but config.json says or leaves {name!r}; "
-                    f'override it if the weights are right: model_type="{other}"'
-                )
-        new = _modern(key).removeprefix(config.FAMILIES[name].PREFIX)
+        mine = next((p for p in (family.prefix, *family.old_prefixes) if key.startswith(p)), "")
+        new = _modern(key).removeprefix(mine)
+        if not mine and _unnumbered(new) not in known:
+            for other, about in config.FAMILIES.items():
+                if key.startswith(about.prefix) and not key.startswith(family.dropped or "\n"):
+                    raise ValueError(
+                        f"{source}: {key} is a name of model_type={other!r}, but config.json says or leaves {name!r}; "
+                        f'override it if the weights are right: model_type="{other}"'
+                    )
         if new in out:
             raise ValueError(f"{source}: two tensors come to {new}, the second is {key}; keep the right one in the file")
         out[new] = x
     return out
+
+
+def _unnumbered(key: str) -> str:
+    return re.sub(r"\d+|\{i\}", "#", key)
 
 
 def _modern(key: str) -> str:
@@ -127,19 +184,21 @@ def _modern(key: str) -> str:
     return key
 
 
-def _untie(tensors: dict, cfg: BertConfig, family: ModuleType, source: str) -> BertConfig:
+def _untie(tensors: dict, cfg: BertConfig, family: Family, source: str) -> BertConfig:
     """Settles the decoder's names: tied to the word embeddings unless the file holds another matrix.
 
     Raises:
       ValueError: config.json unties the decoder, and the file has none.
     """
-    names = {ours: theirs for ours, theirs, _ in family.HEADS}
+    names = {ours: theirs for ours, theirs, _ in (*family.encoder, *family.heads.get("mlm", ()))}
+    if "mlm" not in family.heads:
+        return cfg
     decoder, bias = names["mlm_head/decoder"], names["mlm_head/bias"]
-    if family.DECODER_BIAS in tensors:
-        tensors[bias] = tensors.pop(family.DECODER_BIAS)
-    word = tensors.get("embeddings.word_embeddings.weight")
+    if family.decoder_bias in tensors:
+        tensors[bias] = tensors.pop(family.decoder_bias)
+    word = tensors.get(names["embeddings/word"])
     if decoder not in tensors:
-        if not cfg.tie_word_embeddings and names["mlm_head/transform/kernel"] in tensors:
+        if not cfg.tie_word_embeddings and bias in tensors:
             raise ValueError(
                 f"{source}: missing {decoder}, and config.json says tie_word_embeddings=False; "
                 "if it is the word embeddings, override it: tie_word_embeddings=True"

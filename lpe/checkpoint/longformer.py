@@ -6,13 +6,8 @@ from typing import Any
 from lpe.checkpoint import roberta
 from lpe.checkpoint.mapping import Row
 
-PREFIX = "longformer."
-RESERVED_ROWS = roberta.RESERVED_ROWS
-PAD = roberta.PAD
-HEAD_ACT = roberta.HEAD_ACT
 SELF = "encoder.layer.{i}.attention.self."
-ENCODER: tuple[Row, ...] = (
-    *roberta.ENCODER,
+GLOBAL: tuple[Row, ...] = (
     ("layers/attention/pattern/query_global/kernel", SELF + "query_global.weight", "split"),
     ("layers/attention/pattern/query_global/bias", SELF + "query_global.bias", "split_bias"),
     ("layers/attention/pattern/key_global/kernel", SELF + "key_global.weight", "split"),
@@ -20,17 +15,6 @@ ENCODER: tuple[Row, ...] = (
     ("layers/attention/pattern/value_global/kernel", SELF + "value_global.weight", "split"),
     ("layers/attention/pattern/value_global/bias", SELF + "value_global.bias", "split_bias"),
 )
-POOLER = roberta.POOLER
-HEADS = roberta.HEADS
-DECODER_BIAS = roberta.DECODER_BIAS
-DROPPED = roberta.DROPPED
-CLASSES = roberta.CLASSES
-ATTENTION = (
-    "windows of even width without dilation, with global tokens: cls beside a classifier head, question beside a qa head, "
-    "else explicit"
-)
-FIXED = {"autoregressive": False, "attention_mode": "longformer", "ignore_attention_mask": False, "onnx_export": False}
-OWN = frozenset({"attention_window"})
 WINDOW, SEPARATOR = 512, 2  # transformers' defaults
 
 
@@ -65,9 +49,22 @@ def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...
     free = {"name", "attention_window", "global_tokens", "global_capacity", "sep_token_id"}
     window = spec.get("attention_window", WINDOW)
     each = window if isinstance(window, tuple) else (window,)
-    if spec["name"] != "window" or spec.keys() - free or any(w % 2 for w in each):
+    if spec["name"] != "window" or spec.keys() - free or any(w is None or w % 2 for w in each):
         return None
     if spec.get("global_tokens") != _chosen(heads):
         return None
     fields = {"attention_window": list(each) * (layers // len(each))}
     return fields | {k: spec[k] for k in ("sep_token_id",) if k in spec}
+
+
+FAMILY = roberta.FAMILY._replace(
+    classes="Longformer",
+    encoder=(*roberta.FAMILY.encoder, *GLOBAL),
+    prefix="longformer.",
+    fixed={"autoregressive": False, "attention_mode": "longformer", "ignore_attention_mask": False, "onnx_export": False},
+    own=frozenset({"attention_window"}),
+    attention=attention,
+    attention_fields=attention_fields,
+    attention_words="windows of even width without dilation, with global tokens: cls beside a classifier head, question beside "
+    "a qa head, else explicit",
+)

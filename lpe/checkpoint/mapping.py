@@ -1,7 +1,9 @@
 """Applies a family's TABLE in both directions: import from their names, export to them. Strict on both sides.
 
-A row is (our path, their name with {i} for the layer, operation). The operations, and nothing else, change a tensor:
+A row is (our path, their name with {i} for the layer, operation). A name that ends in [k/n] is the k-th of n equal parts of a
+tensor, along its first axis. The operations, and nothing else, change a tensor:
   same       unchanged
+  after_1st  unchanged; theirs has none in the first layer, and ours, which is not read, is 1
   transpose  their [out, in]  = our [in, out]
   split      their [N·H, D]   = our [D, N, H]
   split_bias their [N·H]      = our [N, H]
@@ -10,7 +12,8 @@ A row is (our path, their name with {i} for the layer, operation). The operation
 
 import logging
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +22,8 @@ from lpe.params import Spec, flatten, nest
 
 log = logging.getLogger(__name__)
 Row = tuple[str, str, str]
+UNTURNED = ("same", "after_1st", "split_bias")
+PART = re.compile(r"(.*)\[(\d+)/(\d+)\]")
 ADVICE = (
     "\nCorrect config.json or override its attributes (num_hidden_layers=…, num_labels=…); fetch again what is not whole; "
     'leave out what the model does not need by the beginning of its name: from_pretrained(…, ignore=("cls.other.",))'
@@ -28,6 +33,7 @@ ADVICE = (
 def theirs_shape(op: str, ours: tuple[int, ...]) -> tuple[int, ...]:
     return {
         "same": ours,
+        "after_1st": ours,
         "transpose": ours[::-1],
         "split": (math.prod(ours[1:]), ours[0]),
         "split_bias": (math.prod(ours),),
@@ -36,15 +42,43 @@ def theirs_shape(op: str, ours: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def to_ours(op: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return (x if op in ("same", "split_bias") else x.T).reshape(shape)
+    return (x if op in UNTURNED else x.T).reshape(shape)
 
 
 def to_theirs(op: str, x: np.ndarray) -> np.ndarray:
     shape = theirs_shape(op, x.shape)
-    return x.reshape(shape) if op in ("same", "split_bias") else x.reshape(shape[::-1]).T
+    return x.reshape(shape) if op in UNTURNED else x.reshape(shape[::-1]).T
 
 
-def import_params(table: Iterable[Row], specs: dict[str, Spec], tensors: dict[str, np.ndarray], source: str) -> dict:
+def _cut(rows: Iterable[Row], tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`tensors`, those that rows name by parts in such parts."""
+    left = dict(tensors)
+    for m in [m for _, theirs, _ in rows for n in _each(theirs, tensors) if (m := PART.fullmatch(n))]:
+        name, (whole, k, n) = m[0], m.groups()
+        if whole in tensors and len(tensors[whole]) % int(n) == 0:
+            left.pop(whole, None)
+            left[name] = np.split(tensors[whole], int(n))[int(k)]
+    return left
+
+
+def _each(theirs: str, tensors: dict[str, np.ndarray]) -> list[str]:
+    """The name for every layer that there is."""
+    if "{i}" not in theirs:
+        return [theirs]
+    pattern = re.compile(re.escape(PART.sub(r"\1", theirs)).replace(r"\{i\}", r"(\d+)"))
+    return [theirs.format(i=m[1]) for m in map(pattern.fullmatch, tensors) if m]
+
+
+def _joined(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The reverse of _cut."""
+    found = {n: x for n, x in tensors.items() if not PART.search(n)}
+    for whole in dict.fromkeys(m[1] for m in map(PART.fullmatch, tensors) if m):
+        parts = sorted((int(m[2]), n) for n, m in ((n, PART.fullmatch(n)) for n in tensors) if m and m[1] == whole)
+        found[whole] = np.concatenate([tensors[n] for _, n in parts])
+    return found
+
+
+def import_params(table: Sequence[Row], specs: dict[str, Spec], tensors: dict[str, np.ndarray], source: str) -> dict:
     """The nested parameters for `specs`.
 
     Raises:
@@ -54,13 +88,14 @@ def import_params(table: Iterable[Row], specs: dict[str, Spec], tensors: dict[st
     unmapped = sorted(set(specs) - set(rows))
     if unmapped:
         raise ValueError(f"the table of this family has no row for {', '.join(unmapped)}")
-    left, problems, flat = dict(tensors), [], {}
+    left, problems, flat = _cut(table, tensors), [], {}
     for ours, spec in specs.items():
         theirs, op = rows[ours]
         stacked = spec.axes[0] == "layers"
         shape = spec.shape[1:] if stacked else spec.shape
-        parts = []
-        for name in [theirs.format(i=i) for i in range(spec.shape[0])] if stacked else [theirs]:
+        first = 1 if op == "after_1st" else 0
+        parts = [np.ones(shape)] * first
+        for name in [theirs.format(i=i) for i in range(first, spec.shape[0])] if stacked else [theirs]:
             x = left.pop(name, None)
             if x is None:
                 problems.append(f"missing {name}")
@@ -89,9 +124,9 @@ def export_tensors(table: Iterable[Row], params: dict) -> dict[str, np.ndarray]:
             continue
         x = np.asarray(flat.pop(ours), np.float32)
         if "{i}" in theirs:
-            tensors |= {theirs.format(i=i): to_theirs(op, x[i]) for i in range(x.shape[0])}
+            tensors |= {theirs.format(i=i): to_theirs(op, x[i]) for i in range(op == "after_1st", len(x))}
         else:
             tensors[theirs] = to_theirs(op, x)
     if flat:
         raise ValueError(f"no stock name for {', '.join(sorted(flat))}")
-    return tensors
+    return _joined(tensors)

@@ -1,28 +1,46 @@
-"""BERT (Devlin et al. 2018, arXiv 1810.04805) and RoBERTa (arXiv 1907.11692) encoders and heads as pure functions.
+"""The encoder of BERT (Devlin et al. 2018, arXiv 1810.04805) and its relatives as pure functions.
 
+What families of weights do differently is a field of the config: norm, biases, gates, factorised embeddings, shared layers.
 The parameters are one nested dict described by one table of Spec rows; layers are stacked on a leading axis and scanned.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from lpe import linear
 from lpe.models import layers
 from lpe.models.layers import Mixer
-from lpe.params import Spec, count, normal, stacked, under, zeros
+from lpe.params import Spec, count, normal, stacked, under
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """What belongs to the weights; names and defaults are Hugging Face's.
+    """What belongs to the weights; names and defaults are Hugging Face's for BERT.
 
-    max_position_embeddings counts all rows of the trained table, reserved_rows of them (RoBERTa: 2) are no positions.
+    max_position_embeddings counts all rows of the trained table, reserved_rows of them (RoBERTa: 2) are no positions; where
+    there is no table it is the length in training.
+    embedding_size: of the embeddings where a linear map to hidden_size follows them (ALBERT, ELECTRA). None: no such map.
+    type_vocab_size: 0 where there are no token types.
+    d_kv: size of a head where it is not hidden_size / num_attention_heads (T5).
+    num_hidden_groups: layers are shared by so many groups of neighbours (ALBERT). 0: each layer has its own weights.
+    pre_norm: norms stand before attention and feed-forward part, and one after the last layer (ModernBERT, T5).
+    rms_norm: divided by the root of the mean square, no mean taken away (T5, RoFormer v2).
+    norm_scale, norm_bias: whether norms have these parameters.
+    embedding_norm, first_attention_norm: whether the embeddings, and the first layer before attention, have a norm.
+    gated_mlp: the activation is multiplied by a second linear map (GLU, Shazeer 2020, arXiv 2002.05202).
+    attention_bias, mlp_bias: whether linear maps of a layer have biases.
+    scale_attention: whether scores are divided by √head_dim (all but T5).
+    head_act, head_bias, decoder_bias: of the MLM head.
+    pooler_act, pooler_bias, pooler_norm: of the map before the classifier; its input is what classifier_pooling says, cls or
+    mean. token_transform: taggers and answers have such a map too (ModernBERT).
     """
 
     vocab_size: int = 30522
@@ -31,7 +49,6 @@ class BertConfig:
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
-    head_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 512
@@ -42,20 +59,57 @@ class BertConfig:
     pad_token_id: int = 0
     tie_word_embeddings: bool = True
     num_labels: int = 2
+    embedding_size: int | None = None
+    d_kv: int | None = None
+    num_hidden_groups: int = 0
+    pre_norm: bool = False
+    rms_norm: bool = False
+    norm_scale: bool = True
+    norm_bias: bool = True
+    embedding_norm: bool = True
+    first_attention_norm: bool = True
+    gated_mlp: bool = False
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    scale_attention: bool = True
+    head_act: str = "gelu"
+    head_bias: bool = True
+    decoder_bias: bool = True
+    pooler_act: str = "tanh"
+    pooler_bias: bool = True
+    pooler_norm: bool = False
+    classifier_pooling: str = "cls"
+    token_transform: bool = False
 
     def __post_init__(self):
-        if self.hidden_size % self.num_attention_heads:
+        if self.d_kv is None and self.hidden_size % self.num_attention_heads:
             raise ValueError(f"hidden_size={self.hidden_size} is no multiple of num_attention_heads={self.num_attention_heads}")
-        for field in ("hidden_act", "head_act"):
+        if self.num_hidden_groups and self.num_hidden_layers % self.num_hidden_groups:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} is no divisor of num_hidden_layers={self.num_hidden_layers}"
+            )
+        if self.classifier_pooling not in ("cls", "mean"):
+            raise ValueError(f"classifier_pooling={self.classifier_pooling!r}, allowed are 'cls' and 'mean'")
+        for field in ("hidden_act", "head_act", "pooler_act"):
             layers.activation(getattr(self, field))
 
     @property
     def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+        return self.hidden_size // self.num_attention_heads if self.d_kv is None else self.d_kv
 
     @property
     def attention_scale(self) -> float:
-        return self.head_dim**-0.5
+        return self.head_dim**-0.5 if self.scale_attention else 1.0
+
+    @property
+    def embedding_width(self) -> int:
+        """Of the rows of embedding and position tables."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def stored_layers(self) -> int:
+        """How many layers have weights of their own."""
+        return self.num_hidden_groups or self.num_hidden_layers
 
 
 REMAT: dict[str, Callable | None] = {
@@ -71,21 +125,25 @@ NARROW = 2**20  # parameters of a layer; the weights of a wider one are copied o
 
 def specs(cfg: BertConfig, position: PositionMethod, mixer: Mixer) -> dict[str, Spec]:
     """The rows of the encoder without heads."""
-    d, f, std = cfg.hidden_size, cfg.intermediate_size, cfg.initializer_range
+    d, e, f, std = cfg.hidden_size, cfg.embedding_width, cfg.intermediate_size, cfg.initializer_range
+    inner = linear.dense_specs(d, f, ("embed", "mlp"), std, bias=cfg.mlp_bias)
     layer = {
         **under("attention", mixer.specs),
-        **under("attention_norm", layers.norm_specs(d)),
-        **under("intermediate", linear.dense_specs(d, f, ("embed", "mlp"), std)),
-        **under("output", linear.dense_specs(f, d, ("mlp", "embed"), std)),
-        **under("output_norm", layers.norm_specs(d)),
+        **under("attention_norm", layers.norm_specs(cfg, d)),
+        **under("intermediate", inner),
+        **(under("gate", inner) if cfg.gated_mlp else {}),
+        **under("output", linear.dense_specs(f, d, ("mlp", "embed"), std, bias=cfg.mlp_bias)),
+        **under("output_norm", layers.norm_specs(cfg, d)),
     }
-    return {
-        "embeddings/word": Spec((cfg.vocab_size, d), ("vocab", "embed"), normal(std)),
-        "embeddings/token_type": Spec((cfg.type_vocab_size, d), (None, "embed"), normal(std)),
-        **under("embeddings/norm", layers.norm_specs(d)),
-        **under("position", position.specs),
-        **under("layers", stacked(cfg.num_hidden_layers, layer)),
-    }
+    found = {"embeddings/word": Spec((cfg.vocab_size, e), ("vocab", "embed"), normal(std))}
+    if cfg.type_vocab_size:
+        found["embeddings/token_type"] = Spec((cfg.type_vocab_size, e), (None, "embed"), normal(std))
+    if cfg.embedding_norm:
+        found |= under("embeddings/norm", layers.norm_specs(cfg, e))
+    if cfg.embedding_size is not None:
+        found |= under("embeddings/projection", linear.dense_specs(e, d, (None, "embed"), std))
+    found |= {**under("position", position.specs), **under("layers", stacked(cfg.stored_layers, layer))}
+    return found | (under("final_norm", layers.norm_specs(cfg, d)) if cfg.pre_norm else {})
 
 
 def encode(
@@ -117,50 +175,71 @@ def encode(
     Returns:
       [B, T, D] in `dtype`.
     """
-    emb = params["embeddings"]
-    input_ids = batch["input_ids"]
-    type_ids = batch.get("token_type_ids", jnp.zeros_like(input_ids))
-    x_BTD = _lookup(emb["word"], input_ids).astype(dtype) + _lookup(emb["token_type"], type_ids).astype(dtype)
-    x_BTD = position.embed(params.get("position", {}), x_BTD, tok)
-    x_BTD = layers.layer_norm(emb["norm"], x_BTD, cfg.layer_norm_eps)
+    x_BTD = _embed(params, cfg, position, batch, tok, dtype)
     x_BTD = linear.dropout(x_BTD, cfg.hidden_dropout_prob, _fold(key, cfg.num_hidden_layers))
+    if cfg.embedding_size is not None:
+        x_BTD = linear.dense(params["embeddings"]["projection"], x_BTD)
 
     per_layer = {n for n, s in position.specs.items() if s.axes[0] == "layers"}
     shared = {n: p for n, p in params.get("position", {}).items() if n not in per_layer}
-    own = {n: p for n, p in params.get("position", {}).items() if n in per_layer}
+    own = {n: p for n, p in params.get("position", {}).items() if n in per_layer} | position.by_layer
+    group = np.arange(cfg.num_hidden_layers) // (cfg.num_hidden_layers // cfg.stored_layers)
 
     def step(x_BTD: Array, scanned) -> tuple[Array, None]:
         layer_params, layer_position, i = scanned
+        if cfg.num_hidden_groups:
+            layer_params = jax.tree.map(lambda p: p[jnp.asarray(group)[i]], params["layers"])
         own_position = {**shared, **layer_position}
         return _layer(layer_params, cfg, mixer, own_position, x_BTD, tok, i, _fold(key, i), chunk_size), None
 
     if REMAT[remat] is not None:
         step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
-    xs = (params["layers"], own, jnp.arange(cfg.num_hidden_layers))
+    xs = ({} if cfg.num_hidden_groups else params["layers"], own, jnp.arange(cfg.num_hidden_layers))
+    unroll = UNROLL if count(params["layers"]) < NARROW * cfg.stored_layers else 1
     if frozen_layers:
-        lower, xs = (
-            jax.tree.map(lambda x, part=part: x[part], xs) for part in (slice(frozen_layers), slice(frozen_layers, None))
-        )
-        x_BTD = jax.lax.stop_gradient(_scan(step, x_BTD, lower))
-    return _scan(step, x_BTD, xs)
+        frozen = int((group < frozen_layers).sum())
+        lower, xs = (jax.tree.map(lambda x, part=part: x[part], xs) for part in (slice(frozen), slice(frozen, None)))
+        x_BTD = jax.lax.stop_gradient(_scan(step, x_BTD, lower, unroll))
+    x_BTD = _scan(step, x_BTD, xs, unroll)
+    if cfg.pre_norm:
+        x_BTD = layers.norm(params["final_norm"], cfg, x_BTD)
+    return x_BTD
 
 
-def _scan(step: Callable, x_BTD: Array, xs) -> Array:
-    layers = len(xs[-1])
-    narrow = count(xs[0]) < NARROW * layers
-    return jax.lax.scan(step, x_BTD, xs, unroll=min(UNROLL, layers) if narrow else 1)[0]
+def _scan(step: Callable, x_BTD: Array, xs, unroll: int) -> Array:
+    return jax.lax.scan(step, x_BTD, xs, unroll=max(1, min(unroll, len(xs[-1]))))[0]
+
+
+def _embed(params: dict, cfg: BertConfig, position: PositionMethod, batch: dict[str, Array], tok: Tokens, dtype) -> Array:
+    emb, input_ids = params["embeddings"], batch["input_ids"]
+    x_BTE = _lookup(emb["word"], input_ids).astype(dtype)
+    if cfg.type_vocab_size:
+        x_BTE += _lookup(emb["token_type"], batch.get("token_type_ids", jnp.zeros_like(input_ids))).astype(dtype)
+    x_BTE = position.embed(params.get("position", {}), x_BTE, tok)
+    return layers.norm(emb["norm"], cfg, x_BTE) if cfg.embedding_norm else x_BTE
 
 
 def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key, chunk_size) -> Array:
-    y_BTD = mixer.apply(params["attention"], position_params, x_BTD, tok, layer=i, key=_fold(key, 0))
-    y_BTD = linear.dropout(y_BTD, cfg.hidden_dropout_prob, _fold(key, 1))
-    x_BTD = layers.layer_norm(params["attention_norm"], x_BTD + y_BTD, cfg.layer_norm_eps)
+    def attended(x: Array) -> Array:
+        y = mixer.apply(params["attention"], position_params, x, tok, layer=i, key=_fold(key, 0))
+        return linear.dropout(y, cfg.hidden_dropout_prob, _fold(key, 1))
 
-    def feed_forward(x: Array) -> Array:
-        return linear.dense(params["output"], layers.activation(cfg.hidden_act)(linear.dense(params["intermediate"], x)))
+    def fed(x: Array) -> Array:
+        y = layers.in_chunks(partial(_feed_forward, params, cfg), (x,), chunk_size)
+        return linear.dropout(y, cfg.hidden_dropout_prob, _fold(key, 2))
 
-    y_BTD = linear.dropout(layers.in_chunks(feed_forward, (x_BTD,), chunk_size), cfg.hidden_dropout_prob, _fold(key, 2))
-    return layers.layer_norm(params["output_norm"], x_BTD + y_BTD, cfg.layer_norm_eps)
+    before, after = (partial(layers.norm, params[name], cfg) for name in ("attention_norm", "output_norm"))
+    if not cfg.pre_norm:
+        x_BTD = before(x_BTD + attended(x_BTD))
+        return after(x_BTD + fed(x_BTD))
+    normed = before(x_BTD)
+    x_BTD = x_BTD + attended(normed if cfg.first_attention_norm else jnp.where(i == 0, x_BTD, normed))
+    return x_BTD + fed(after(x_BTD))
+
+
+def _feed_forward(params: dict, cfg: BertConfig, x: Array) -> Array:
+    y = layers.activation(cfg.hidden_act)(linear.dense(params["intermediate"], x))
+    return linear.dense(params["output"], y * linear.dense(params["gate"], x) if cfg.gated_mlp else y)
 
 
 def _lookup(table: Array, ids: Array) -> Array:
@@ -169,61 +248,3 @@ def _lookup(table: Array, ids: Array) -> Array:
 
 def _fold(key: Array | None, i) -> Array | None:
     return None if key is None else jax.random.fold_in(key, i)
-
-
-def mlm_specs(cfg: BertConfig) -> dict[str, Spec]:
-    """Rows of the masked-language-model head; the decoder is a parameter of its own only when it is not tied."""
-    d, std = cfg.hidden_size, cfg.initializer_range
-    rows = {
-        **under("transform", linear.dense_specs(d, d, ("embed", None), std)),
-        **under("norm", layers.norm_specs(d)),
-        "bias": Spec((cfg.vocab_size,), ("vocab",), zeros),
-    }
-    if not cfg.tie_word_embeddings:
-        rows["decoder"] = Spec((cfg.vocab_size, d), ("vocab", "embed"), normal(std))
-    return under("mlm_head", rows)
-
-
-def mlm_logits(params: dict, cfg: BertConfig, x: Array) -> Array:
-    """Scores of the vocabulary, f32[..., V], from hidden states [..., D]."""
-    head = params["mlm_head"]
-    x = layers.layer_norm(head["norm"], layers.activation(cfg.head_act)(linear.dense(head["transform"], x)), cfg.layer_norm_eps)
-    table = params["embeddings"]["word"] if cfg.tie_word_embeddings else head["decoder"]
-    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32) + head["bias"]
-
-
-def pooler_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("pooler", linear.dense_specs(cfg.hidden_size, cfg.hidden_size, ("embed", None), cfg.initializer_range))
-
-
-def pool(params: dict, x_BTD: Array, tok: Tokens) -> Array:
-    """tanh of a linear map of the first real token, wherever the padding is: [B, D]."""
-    first = jnp.argmax(tok.segment > 0, axis=1)
-    return jnp.tanh(linear.dense(params["pooler"], jnp.take_along_axis(x_BTD, first[:, None, None], axis=1)[:, 0]))
-
-
-def classifier_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("classifier", linear.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
-
-
-def classify(params: dict, x_BTD: Array, tok: Tokens) -> Array:
-    """Class scores f32[B, C] from the pooled first token."""
-    return linear.dense(params["classifier"], pool(params, x_BTD, tok)).astype(jnp.float32)
-
-
-def tagger_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("tagger", linear.dense_specs(cfg.hidden_size, cfg.num_labels, ("embed", None), cfg.initializer_range))
-
-
-def tag(params: dict, x_BTD: Array) -> Array:
-    """Tag scores f32[B, T, C] of every token."""
-    return linear.dense(params["tagger"], x_BTD).astype(jnp.float32)
-
-
-def qa_specs(cfg: BertConfig) -> dict[str, Spec]:
-    return under("qa", linear.dense_specs(cfg.hidden_size, 2, ("embed", None), cfg.initializer_range))
-
-
-def span(params: dict, x_BTD: Array) -> Array:
-    """Scores of every token as the start and as the end of the answer, f32[B, T, 2]."""
-    return linear.dense(params["qa"], x_BTD).astype(jnp.float32)

@@ -68,17 +68,24 @@ def activation(name: str) -> Callable[[Array], Array]:
     return ACTIVATIONS[name]
 
 
-def norm_specs(d: int) -> dict[str, Spec]:
-    return {"scale": Spec((d,), ("embed",), ones), "bias": Spec((d,), ("embed",), zeros)}
+def norm_specs(cfg, d: int) -> dict[str, Spec]:
+    """Rows of a norm over d channels; none for one without parameters."""
+    rows = {"scale": Spec((d,), ("embed",), ones)} if cfg.norm_scale else {}
+    return rows | ({"bias": Spec((d,), ("embed",), zeros)} if cfg.norm_bias else {})
 
 
-def layer_norm(params: dict, x: Array, eps: float) -> Array:
-    """Layer normalisation over the last axis; statistics in float32."""
-    x32 = x.astype(jnp.float32)
-    mean = x32.mean(axis=-1, keepdims=True)
-    centred = x32 - mean
-    var = jnp.square(centred).mean(axis=-1, keepdims=True)
-    return (centred * jax.lax.rsqrt(var + eps) * params["scale"] + params["bias"]).astype(x.dtype)
+def norm(params: dict, cfg, x: Array) -> Array:
+    """Layer norm (arXiv 1607.06450) or RMS norm (arXiv 1910.07467) over the last axis, as the config says; in float32.
+
+    Args:
+      params: scale and bias, those that there are.
+    """
+    y = x.astype(jnp.float32)
+    if not cfg.rms_norm:
+        y = y - y.mean(axis=-1, keepdims=True)
+    y = y * jax.lax.rsqrt(jnp.square(y).mean(axis=-1, keepdims=True) + cfg.layer_norm_eps)
+    y = y * params["scale"] if cfg.norm_scale else y
+    return (y + params["bias"] if cfg.norm_bias else y).astype(x.dtype)
 
 
 def in_chunks(f: Callable, args: tuple[Array, ...], size: int):
@@ -115,14 +122,16 @@ class Mixer(NamedTuple):
 
 
 def attention_mixer(cfg, position: PositionMethod, pattern: AttentionPattern) -> Mixer:
-    """Multi-head attention with the given position method and pattern, query/key/value/output projections with biases."""
+    """Multi-head attention with the given position method and pattern, and query, key, value and output projections."""
     d, n, h, std = cfg.hidden_size, cfg.num_attention_heads, cfg.head_dim, cfg.initializer_range
     specs: dict[str, Spec] = {}
     for name in ("query", "key", "value"):
         specs[f"{name}/kernel"] = Spec((d, n, h), ("embed", "heads", "head_dim"), normal(std))
-        specs[f"{name}/bias"] = Spec((n, h), ("heads", "head_dim"), zeros)
+        if cfg.attention_bias:
+            specs[f"{name}/bias"] = Spec((n, h), ("heads", "head_dim"), zeros)
     specs["output/kernel"] = Spec((n, h, d), ("heads", "head_dim", "embed"), normal(std))
-    specs["output/bias"] = Spec((d,), ("embed",), zeros)
+    if cfg.attention_bias:
+        specs["output/bias"] = Spec((d,), ("embed",), zeros)
     specs |= under("pattern", pattern.specs)
     attend = pattern.attend or pattern.reference
 

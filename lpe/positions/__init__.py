@@ -62,7 +62,8 @@ def extend_table(
     checks.whole("extend_table", "length", length, 1, checks.REACH)
     rows, size = table.shape
     cfg = SimpleNamespace(
-        max_position_embeddings=rows, reserved_rows=reserved_rows, hidden_size=size, initializer_range=initializer_range,
+        max_position_embeddings=rows, reserved_rows=reserved_rows, hidden_size=size, embedding_width=size,
+        initializer_range=initializer_range,
         num_hidden_layers=1, num_attention_heads=1, head_dim=size, attention_scale=1.0,
     )  # fmt: skip
     method = registry.make("positions", {"name": name, "max_length": length, **kw}, cfg)

@@ -40,6 +40,7 @@ class PositionMethod(NamedTuple):
     rotate: rotates or scales queries, keys, values.
     logits: f32[B|1, N, T, S] added to the attention logits, for the blocks that a pattern keeps; q comes rotated and scaled.
     values: [B, T, N, H] added to the attention output; linear in the weights.
+    by_layer: constants with a leading axis of layers; a layer's hooks find theirs among the parameters, untrained.
     rows: i32[rows of the parameter table], the source row of each, -1 = new.
     max_length: number of positions, None = no limit.
     claims: properties that the contract test checks: relative (all positions may move alike), direction_blind (they may be
@@ -54,6 +55,7 @@ class PositionMethod(NamedTuple):
     rotate: Callable = _rotate
     logits: Callable = _logits
     values: Callable = _values
+    by_layer: dict[str, np.ndarray] = {}
     rows: np.ndarray | None = None
     max_length: int | None = None
     claims: frozenset[str] = frozenset()
@@ -112,6 +114,7 @@ def compose(named: Sequence[tuple[str, PositionMethod]]) -> PositionMethod:
 
     return PositionMethod(
         {name: spec for m in methods for name, spec in m.specs.items()}, adopt, **joined,
+        by_layer={name: x for m in methods for name, x in m.by_layer.items()},
         rows=next((m.rows for m in methods if m.rows is not None), None),
         max_length=min(limits, default=None), claims=all_of | any_of,
     )  # fmt: skip

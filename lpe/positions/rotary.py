@@ -17,6 +17,8 @@ from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
 LAYOUTS = ("half", "interleaved")
+# Options that say how the weights were trained, so that another method of this kind must have them too.
+OF_WEIGHTS = ("rope_theta", "layout", "partial_rotary_factor", "rotary_value", "original_max_position_embeddings")
 
 
 class Pairs(NamedTuple):

@@ -13,7 +13,7 @@ def make(cfg, *, base: float = 10000.0, max_length: int | None = None) -> Positi
     """pe[pos, 2k] = sin(pos · base^(−2k/D)), pe[pos, 2k + 1] = cos of the same; added to the input embeddings.
 
     Args:
-      cfg: the model's config; hidden_size D is even.
+      cfg: the model's config; its embeddings' width D, mostly hidden_size, is even.
       base: wavelengths grow from 2π to 2π · base.
       max_length: positions offered. Default: no limit.
 
@@ -25,9 +25,11 @@ def make(cfg, *, base: float = 10000.0, max_length: int | None = None) -> Positi
 
 def from_base(cfg, method: str, base: float, max_length: int | None) -> PositionMethod:
     """The PositionMethod for a base; `method` is its name in messages."""
-    size = cfg.hidden_size
+    size = cfg.embedding_width
     if size % 2:
-        raise ValueError(f"positions.{method}: hidden_size={size}, but sines and cosines come in pairs: it must be even")
+        raise ValueError(
+            f"positions.{method}: embeddings have a width of {size}, but sines and cosines come in pairs: it must be even"
+        )
     if max_length is not None:
         checks.whole(method, "max_length", max_length, 1, checks.REACH)
     inv_freq = np.asarray(base ** -(np.arange(0, size, 2) / size), np.float32)

@@ -19,7 +19,7 @@ def make(
     """Sinusoidal positions with base · s^(D/(D−2)).
 
     Args:
-      cfg: the model's config; hidden_size D is even, at least 4.
+      cfg: the model's config; its embeddings' width D, mostly hidden_size, is even, at least 4.
       base: of the form that is stretched; the article's base_frequency.
       factor: s, from 1. Default: max_length / original_max_position_embeddings; 4 where that is not given either.
       max_length: positions offered. Default: ⌊factor · original_max_position_embeddings⌋.
@@ -30,5 +30,5 @@ def make(
     """
     b = checks.number("sinusoidal_ntk", "base", base, 1, above=True)
     far = rotary.reach(cfg, "sinusoidal_ntk", factor, max_length, original_max_position_embeddings)
-    size = checks.whole("sinusoidal_ntk", "hidden_size", cfg.hidden_size, 4, checks.REACH)
+    size = checks.whole("sinusoidal_ntk", "the width of embeddings", cfg.embedding_width, 4, checks.REACH)
     return sinusoidal.from_base(cfg, "sinusoidal_ntk", b * far.factor ** (size / (size - 2)), far.max_length)

@@ -94,7 +94,7 @@ def from_rule(
     """A PositionMethod whose position k has the vector rule(P, k), built in float32 and cast once.
 
     Args:
-      cfg: max_position_embeddings, reserved_rows, hidden_size, initializer_range.
+      cfg: max_position_embeddings, reserved_rows, embedding_width, initializer_range.
       method: its name, for messages.
       rule: (P f32[n + new_rows, D], k i32[...]) -> f32[..., D].
       source: k i32[...] -> i32[...], the row of P that position k repeats, -1 where it repeats none.
@@ -108,7 +108,7 @@ def from_rule(
     """
     r, places = cfg.reserved_rows, places or max_length
     size = r + (places if materialize and places else n + new_rows)
-    spec = Spec((size, cfg.hidden_size), ("position", "embed"), normal(cfg.initializer_range))
+    spec = Spec((size, cfg.embedding_width), ("position", "embed"), normal(cfg.initializer_range))
     vectors = row if materialize else rule
 
     def adopt(loaded: dict[str, Array], key: Array) -> dict[str, Array]:
@@ -121,7 +121,7 @@ def from_rule(
         if max_length is None or max_length > n:
             _warn_untrained(method, table, cfg)
         if new_rows:
-            table = jnp.concatenate([table, spec.init(key, (new_rows, cfg.hidden_size), table.dtype)])
+            table = jnp.concatenate([table, spec.init(key, (new_rows, cfg.embedding_width), table.dtype)])
         if materialize:
             q_mD = rule(table[r:].astype(jnp.float32), jnp.arange(size - r)).astype(table.dtype)
             table = jnp.concatenate([table[:r], q_mD])

@@ -19,7 +19,7 @@ from jax import Array
 
 from lpe import linear
 from lpe.data import batching, reading, sources
-from lpe.models import bert, pooling
+from lpe.models import heads, pooling
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
@@ -67,7 +67,7 @@ def make(
       encode: (params, batch, *, key) -> ([B, T, D], Tokens).
       length: tokens of an input of the view `full`, [CLS] and [SEP] included.
       labels: the classes in order. Default: those of the training documents.
-      pool: cls, BERT's pooler over the first token, as stock classes have it; mean or max over the tokens.
+      pool: cls, the pooler of the family's stock class, mostly over the first token; mean or max over the tokens.
       batches: fixed, buckets or packed (lpe/data/batching.py).
 
     Raises:
@@ -85,13 +85,14 @@ def make(
         "chunks": View(f"{count} × {n}, pooled", n),
     }
     cfg = replace(cfg, num_labels=len(labels) or cfg.num_labels)
-    specs = bert.classifier_specs(cfg) | (bert.pooler_specs(cfg) if pool == "cls" else {})
+    specs = heads.classifier_specs(cfg) | (heads.pooler_specs(cfg) if pool == "cls" else {})
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
         x_BTD, tok = pooling.encode(encode, params, batch, key)
-        x_BSD = pooling.pool(x_BTD, tok, batch["labels"].shape[1], pool)
-        if pool == "cls":
-            x_BSD = jnp.tanh(linear.dense(params["pooler"], x_BSD))
+        stock = pool == "cls"
+        x_BSD = pooling.pool(x_BTD, tok, batch["labels"].shape[1], cfg.classifier_pooling if stock else pool)
+        if stock:
+            x_BSD = heads.transform(params["pooler"], cfg, x_BSD)
         x_BSD = linear.dropout(x_BSD, cfg.hidden_dropout_prob, base.head_key(key))
         return linear.dense(params["classifier"], x_BSD).astype(jnp.float32)
 

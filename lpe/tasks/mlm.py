@@ -21,7 +21,7 @@ from jax import Array
 
 from lpe.data import reading, windows
 from lpe.data.windows import Layout, Packed, Windows
-from lpe.models import bert, layers
+from lpe.models import heads, layers
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
@@ -73,7 +73,7 @@ def make(
     def by_place(params: dict, batch: dict[str, Array], key: Array | None) -> tuple[Array, Array]:
         x_BTD, _ = encode(params, batch, key=key)
         x_BMD = jnp.take_along_axis(x_BTD, batch["places"][..., None], axis=1)
-        scored = lambda x, labels: base.by_place(bert.mlm_logits(params, cfg, x), labels)  # noqa: E731
+        scored = lambda x, labels: base.by_place(heads.mlm_logits(params, cfg, x), labels)  # noqa: E731
         return layers.in_chunks(scored, (x_BMD, batch["labels"]), chunk_size)
 
     def loss(params: dict, batch: dict[str, Array], key: Array | None):

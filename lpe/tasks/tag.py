@@ -18,7 +18,7 @@ from jax import Array
 
 from lpe import linear
 from lpe.data import batching, reading, sources, windows
-from lpe.models import bert, pooling
+from lpe.models import heads, pooling
 from lpe.tasks import base
 from lpe.tasks.base import UNUSED, Task, View
 
@@ -83,7 +83,7 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
 
     def logits(params: dict, batch: dict[str, Array], key: Array | None) -> Array:
         x_BTD, _ = pooling.encode(encode, params, batch, key)
-        return bert.tag(params, linear.dropout(x_BTD, cfg.hidden_dropout_prob, base.head_key(key)))
+        return heads.tag(params, cfg, linear.dropout(x_BTD, cfg.hidden_dropout_prob, base.head_key(key)))
 
     def loss(params: dict, batch: dict[str, Array], key: Array | None):
         scores = logits(params, batch, key)
@@ -115,7 +115,7 @@ def make(cfg, encode: Callable, *, length: int, labels: Sequence[str] = (), batc
         )  # fmt: skip
 
     return Task(
-        bert.tagger_specs(cfg), (), ("tagger",), tuple(labels), views, partial(prepare, labels=labels, lay=lay), dataset, loss,
+        heads.tagger_specs(cfg), (), ("tagger",), tuple(labels), views, partial(prepare, labels=labels, lay=lay), dataset, loss,
         predict, partial(score, labels=tuple(labels), entities=entities),
         partial(base.check_tokenizer, vocab_size=cfg.vocab_size),
         ("f1", "accuracy") if entities else ("accuracy",), "words", "documents", ABOUT if entities else PLAIN,

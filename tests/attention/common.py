@@ -12,6 +12,7 @@ from lpe.models import bert, layers
 from lpe.models.bert import BertConfig
 from lpe.positions.base import Bound, PositionMethod, hooks
 from lpe.tokens import Tokens
+from tests.positions.common import of_layer
 
 N, H, D = 4, 4, 16  # heads, head_dim, hidden_size
 CFG = BertConfig(
@@ -75,7 +76,7 @@ def operands(pattern: AttentionPattern, shape: tuple[int, int], seed: int = 0, p
 def run(attend: Callable, ops: dict, tok: Tokens, layer=0, position: PositionMethod = NEUTRAL, drop=None) -> jax.Array:
     """[B, T, N, H] of pattern.attend or pattern.reference; what a position method embeds reaches all operands."""
     layer = jnp.asarray(layer)
-    own = {n: x[layer] if position.specs[n].axes[0] == "layers" else x for n, x in ops["position"].items()}
+    own = of_layer(position, ops["position"], layer)
     x, q, k, v = (ops[n] for n in "xqkv")
     if "embed" in hooks(position):
         x = position.embed(own, x, tok)

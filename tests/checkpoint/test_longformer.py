@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lpe
-from lpe import arms, build
+from lpe import arms, build, stock
 from lpe.checkpoint import load
 from tests.checkpoint import tiny
 from tests.parity import reference
@@ -155,7 +155,7 @@ def test_a_run_takes_the_attention_of_a_class_with_the_tasks_head(tmp_path):
         assert got["global_tokens"] == policy and got["attention_window"] == 4  # of both layers
         own = build.network(recipe._replace(attention=build.attention(got)))
         made = build.task(task, own)
-        build.check_stock(own, (*made.heads, *made.makes))
+        stock.check(own, (*made.heads, *made.makes))
     given = {"name": "full"}
     assert arms._attention({"attention": given, "task": classes, "checkpoint": str(folder)}, recipe, raw) is given
 

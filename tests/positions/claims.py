@@ -12,7 +12,7 @@ from lpe.models import bert, layers
 from lpe.positions import learned
 from lpe.positions.base import hooks
 
-from .common import N, adopted, at, config, heads_of, pattern, placed, table
+from .common import N, adopted, at, config, heads_of, of_layer, pattern, placed, table
 
 
 @functools.cache
@@ -93,7 +93,7 @@ def query_scale(make, kw: dict) -> None:
 def reads_query(make, kw: dict) -> None:
     """The logits that it adds are others for another query."""
     method, params = adopted(make, table(), **kw)
-    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    layer = of_layer(method, params)
     tok, q = placed(np.arange(9)), jnp.asarray(heads_of(0, 9)[0])
     one, two = (method.logits(layer, x, tok, tok, slice(0, 2)) for x in (q, 2 * q))
     assert one is not None and np.abs(one - two).max() > 1e-3

@@ -52,7 +52,8 @@ def at(method, params: dict, position, length: int | None = None, dtype=jnp.floa
 def adopted(make, P: np.ndarray, reserved: int = 0, **kw):
     """(method, params) of a table; works for any row size."""
     cfg = SimpleNamespace(
-        max_position_embeddings=len(P), reserved_rows=reserved, hidden_size=P.shape[1], initializer_range=0.5,
+        max_position_embeddings=len(P), reserved_rows=reserved, hidden_size=P.shape[1], embedding_width=P.shape[1],
+        initializer_range=0.5,
         num_hidden_layers=1, num_attention_heads=2, head_dim=P.shape[1] // 2, attention_scale=(P.shape[1] // 2) ** -0.5,
     )  # fmt: skip
     method = make(cfg, **kw)
@@ -96,10 +97,15 @@ def placed(positions: np.ndarray, length: int | None = None) -> tokens.Tokens:
     )._replace(length=jnp.full((1, len(positions)), len(positions) if length is None else length))
 
 
+def of_layer(method: PositionMethod, params: dict, layer=0) -> dict:
+    """What the hooks of one layer find among their parameters."""
+    own = {n: x[layer] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    return own | {n: jnp.asarray(x)[layer] for n, x in method.by_layer.items()}
+
+
 def attention(method: PositionMethod, params: dict, *, run: Callable, qkv, tok: tokens.Tokens):
     """[1, T, N, H] from one attention: of the first layer, where a method has parameters by layer."""
-    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
-    bound = Bound(layer, method)
+    bound = Bound(of_layer(method, params), method)
     x = jnp.zeros((1, len(tok.position[0]), D))
     return run({}, Call(x, x, *qkv, tok, tok, config().attention_scale, bound, jnp.int32(0), Dropout()))
 
@@ -107,7 +113,7 @@ def attention(method: PositionMethod, params: dict, *, run: Callable, qkv, tok: 
 def compare_attention(make, kw: dict, expected) -> None:
     """As compare, for the dense reference and the fast path."""
     method, params = adopted(make, table(), **kw)
-    own = {n: np.asarray(x[0] if method.specs[n].axes[0] == "layers" else x, np.float64) for n, x in params.items()}
+    own = {n: np.asarray(x, np.float64) for n, x in of_layer(method, params).items()}
     runs = (pattern(method).reference, pattern(method).attend)
     both = jax.jit(lambda qkv, tok: [attention(method, params, run=run, qkv=qkv, tok=tok)[0] for run in runs])
     for seed, positions in enumerate(PLACES):

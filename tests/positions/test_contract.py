@@ -18,7 +18,7 @@ from lpe import build, model, params, registry
 from lpe.positions.base import hooks
 
 from .claims import CLAIMS, base, encode
-from .common import D, N, adopted, at, compare, config, heads_of, options, placed, table, token_ids
+from .common import D, N, adopted, at, compare, config, heads_of, of_layer, options, placed, table, token_ids
 
 NAMES = registry.names("positions")
 TESTS = {name: importlib.import_module(f".test_{name}", __package__) for name in NAMES}
@@ -240,11 +240,10 @@ def test_bfloat16_leaves_angles_and_logits_in_float32(name):
     method, params = adopted(make(name), table(), **{k: 4100 for k in ("max_length",) if k in far_options(name)})
     places = np.array([0, 4001, 4099]) if hooks(method) - {"embed"} else np.arange(3)
     tok, low = placed(places, 4100), [jnp.asarray(x, jnp.bfloat16) for x in heads_of(0, 3)]
-    high, layer = [x.astype(jnp.float32) for x in low], {n: x[0] for n, x in params.items()}
+    high, layer = [x.astype(jnp.float32) for x in low], of_layer(method, params)
     for a, b in zip(method.rotate(layer, *low, tok, tok), method.rotate(layer, *high, tok, tok), strict=True):
         assert a.dtype == jnp.bfloat16
         np.testing.assert_allclose(a.astype(jnp.float32), b, rtol=2**-7, atol=2**-7 * float(jnp.abs(b).max()))
-    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
     got, want = (method.logits(layer, x[0], tok, tok, slice(0, 2)) for x in (low, high))
     if want is not None:
         assert got.dtype == jnp.float32
@@ -264,7 +263,7 @@ def table_methods() -> set[str]:
 def test_blocks_and_heads_give_what_the_whole_gives(name):
     """Patterns call the hooks for blocks of queries and keys, and for some heads."""
     method, params = adopted(make(name), table())
-    layer = {n: x[0] if method.specs[n].axes[0] == "layers" else x for n, x in params.items()}
+    layer = of_layer(method, params)
     cut = lambda tree, part: jax.tree.map(lambda x: x[:, part], tree)  # noqa: E731
     for positions in (np.arange(19), np.random.default_rng(0).permutation(40)[:19]):
         tok, (q, k, v) = placed(positions), map(jnp.asarray, heads_of(0, 19))
