@@ -18,6 +18,8 @@ def check(net: Network, heads: tuple[str, ...] | None = None) -> None:
     """
     recipe, family = net.recipe, config.FAMILIES[net.recipe.family]
     heads = recipe.heads if heads is None else heads
+    if unlike := family.unlike(recipe.config):
+        raise ValueError(f"no stock {recipe.family} class of transformers has {unlike}; {KEEP}")
     if missing := [h for h in heads if h != "pooler" and h not in family.heads]:
         raise ValueError(
             f"stock {recipe.family} models have no {missing[0]} head; they have {', '.join(family.heads) or 'none'}. Or {KEEP}"

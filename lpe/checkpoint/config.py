@@ -132,7 +132,7 @@ def standard(raw: Mapping[str, Any], family: Family, source: str) -> dict[str, A
     """
     found = {**family.defaults}
     for key, value in raw.items():
-        ours = family.renamed.get(key, key)
+        ours = {**family.old_names, **family.renamed}.get(key, key)
         if key != ours and ours in raw and raw[ours] != value:
             raise ValueError(
                 f"{source}: config.json has {key}={value!r} and {ours}={raw[ours]!r}, which are one field; leave one"
@@ -149,7 +149,7 @@ def read(raw: Mapping[str, Any], source: str) -> BertConfig:
     """
     family = FAMILIES[family_of(raw, source)]
     by_ours = standard(raw, family, source)
-    theirs = {ours: key for key, ours in family.renamed.items() if key in raw}
+    theirs = {ours: key for key, ours in {**family.old_names, **family.renamed}.items() if key in raw}
     problems = _problems(raw, by_ours, theirs, family)
     about = f"{source}: config.json does not describe a model that lpe computes:\n  "
     pad, rows = by_ours.get("pad_token_id"), by_ours.get("max_position_embeddings", BertConfig.max_position_embeddings)
@@ -195,7 +195,8 @@ def _problems(raw: Mapping[str, Any], by_ours: dict[str, Any], theirs: dict[str,
         for k, v in fixed.items()
         if k in by_ours and by_ours[k] not in (v, None)
     ]
-    known = {*SHARED, *FIXED, *CARRIED, *GENERATION, *family.fixed, *family.own, *family.carried, *family.renamed}
+    known = {*SHARED, *FIXED, *CARRIED, *GENERATION, *family.fixed, *family.own, *family.carried}
+    known |= {*family.renamed, *family.old_names}
     return problems + [
         f"{k}={raw[k]!r} is not known to lpe, so it might change the result; if it does not, take it out of config.json"
         for k in sorted(raw.keys() - (known - family.absent))
@@ -217,9 +218,8 @@ def head_of(heads: tuple[str, ...]) -> str:
 def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, dtype: str, changed: Mapping[str, Any]) -> dict:
     """config.json of an exported model: the source's own fields, and what changed, by our names."""
     about = FAMILIES[family]
-    theirs = {ours: key for key, ours in reversed(list(about.renamed.items()))}  # the first name where there are several
-    theirs |= {ours: key for key, ours in about.renamed.items() if key in raw}
-    kept = {k: v for k, v in raw.items() if k not in GENERATION | {"num_labels", "torch_dtype"}}
+    theirs = {ours: key for key, ours in about.renamed.items()}
+    kept = {k: v for k, v in raw.items() if k not in {*GENERATION, *about.old_names, "num_labels", "torch_dtype"}}
     if {"classifier", "tagger"} & set(heads) and len(raw.get("id2label") or ()) != cfg.num_labels:
         names = [f"LABEL_{i}" for i in range(cfg.num_labels)]
         kept |= {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}

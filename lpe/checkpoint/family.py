@@ -47,13 +47,14 @@ class Family(NamedTuple):
     dropped: beginnings of the names of tensors that lpe has no use for.
     computed: tensors that follow from the config; they are compared, not read.
     copies: second names of tensors.
-    renamed: config.json's name of a field, ours.
+    renamed: config.json's name of a field, ours. old_names: further ones that are read, and not written.
     absent: fields of ours that its config.json does not have.
     defaults: of transformers, where they are not BERT's, by our names.
     fixed: fields of this family alone that change the computation, with the only value that lpe computes.
     carried: fields of this family alone that do not change what the encoder computes.
     own: fields that `fields`, `attention` and `position` read.
     fields: (config.json by our names) -> further fields of BertConfig; raises ValueError for a value that has no meaning.
+    unlike: (config) -> what stock classes do not compute of it, in words; "" where they compute all.
     reserved_rows: of the position table; None: pad_token_id + 1.
     attention, attention_fields, attention_words: the pattern; its fields in config.json; what stock classes have.
     position, position_fields, position_words: likewise; position_fields (specs, max_length) is None where a table is written.
@@ -72,12 +73,14 @@ class Family(NamedTuple):
     computed: Mapping[str, Callable[[BertConfig], np.ndarray]] = {}
     copies: Mapping[str, str] = {}
     renamed: Mapping[str, str] = {}
+    old_names: Mapping[str, str] = {}
     absent: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
     fixed: Mapping[str, Any] = {}
     carried: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
     fields: Callable[[Mapping[str, Any]], dict[str, Any]] = no_fields
+    unlike: Callable[[BertConfig], str] = lambda cfg: ""
     reserved_rows: int | None = 0
     attention: Callable = full_attention
     attention_fields: Callable = full_attention_fields

@@ -73,13 +73,13 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
     for buffer in BUFFERS:
         tensors.pop(buffer, None)
     _leave_out(tensors, family, cfg, source)
+    found = _heads(tensors, family, cfg, (raw.get("architectures") or [""])[0])
     cfg = _untie(tensors, cfg, family, source)
-    found = _heads(tensors, family, (raw.get("architectures") or [""])[0])
     table = family_table(name, found, cfg)
     if family.pooler and not {r[1] for r in family.pooler} & {r[1] for r in table}:
         _drop(tensors, tuple(r[1] for r in family.pooler), source)
-    paths = {ours for ours, theirs, _ in table if PART.sub(r"\1", theirs) in tensors}
-    heads = tuple(h for h, path in HEAD_PATHS.items() if any(p.startswith(path) for p in paths))
+    pools = any(ours.startswith(HEAD_PATHS["pooler"]) and theirs in tensors for ours, theirs, _ in table)
+    heads = tuple(h for h in HEAD_PATHS if h in found or (h == "pooler" and pools))
     own = position(name, raw, source), attention(name, raw, heads, source)
     return Source(source, name, cfg, raw, heads, *own, tensors, table)
 
@@ -106,8 +106,11 @@ def family_table(name: str, heads: Iterable[str], cfg: BertConfig) -> tuple[Row,
     return (*encoder, *gated, *(() if pools else family.pooler), *rows)
 
 
-def _heads(tensors: Mapping[str, np.ndarray], family: Family, architecture: str) -> list[str]:
-    """The heads whose tensors are there; of two that share a name in files the one of the architecture, else the first."""
+def _heads(tensors: Mapping[str, np.ndarray], family: Family, cfg: BertConfig, architecture: str) -> list[str]:
+    """The heads whose tensors are there; of two that share a name in files the one of the architecture, else the first.
+
+    An MLM head that is a tied decoder alone may have no tensor, and is there if the architecture says so.
+    """
     owners = Counter(theirs for rows in family.heads.values() for theirs in {r[1] for r in rows})
     order = sorted(family.heads, key=lambda h: not architecture.endswith(HEADS[h]))
     found, taken = [], set()
@@ -117,7 +120,8 @@ def _heads(tensors: Mapping[str, np.ndarray], family: Family, architecture: str)
         if names and (names & own or not own) and not names & taken:
             found.append(head)
             taken |= names
-    return found
+    alone = not cfg.head_transform and architecture.endswith(HEADS["mlm"])
+    return ["mlm", *found] if alone and "mlm" not in found else found
 
 
 def _leave_out(tensors: dict[str, np.ndarray], family: Family, cfg: BertConfig, source: str) -> None:

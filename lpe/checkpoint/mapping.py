@@ -3,6 +3,7 @@
 A row is (our path, their name with {i} for the layer, operation). A name that ends in [k/n] is the k-th of n equal parts of a
 tensor, along its first axis. The operations, and nothing else, change a tensor:
   same       unchanged
+  or_zero    unchanged; 0 where there is none
   after_1st  unchanged; theirs has none in the first layer, and ours, which is not read, is 1
   transpose  their [out, in]  = our [in, out]
   split      their [N·H, D]   = our [D, N, H]
@@ -22,7 +23,7 @@ from lpe.params import Spec, flatten, nest
 
 log = logging.getLogger(__name__)
 Row = tuple[str, str, str]
-UNTURNED = ("same", "after_1st", "split_bias")
+UNTURNED = ("same", "or_zero", "after_1st", "split_bias")
 PART = re.compile(r"(.*)\[(\d+)/(\d+)\]")
 ADVICE = (
     "\nCorrect config.json or override its attributes (num_hidden_layers=…, num_labels=…); fetch again what is not whole; "
@@ -33,6 +34,7 @@ ADVICE = (
 def theirs_shape(op: str, ours: tuple[int, ...]) -> tuple[int, ...]:
     return {
         "same": ours,
+        "or_zero": ours,
         "after_1st": ours,
         "transpose": ours[::-1],
         "split": (math.prod(ours[1:]), ours[0]),
@@ -96,7 +98,7 @@ def import_params(table: Sequence[Row], specs: dict[str, Spec], tensors: dict[st
         first = 1 if op == "after_1st" else 0
         parts = [np.ones(shape)] * first
         for name in [theirs.format(i=i) for i in range(first, spec.shape[0])] if stacked else [theirs]:
-            x = left.pop(name, None)
+            x = left.pop(name, np.zeros(shape, np.float32) if op == "or_zero" else None)
             if x is None:
                 problems.append(f"missing {name}")
             elif x.shape != theirs_shape(op, shape):

@@ -1,7 +1,7 @@
 """RoFormer (Su et al. 2021, arXiv 2104.09864) as Hugging Face writes it: BERT with rotary positions and no table.
 
-Version 2, as published for torch, has `norm_type: rms_norm` and `use_bias: false` in config.json: no bias anywhere, norms that
-have no parameters, no token types.
+Version 2, as published for torch, has `norm_type: rms_norm` and `use_bias: false` in config.json: no biases, norms that have no
+parameters, and an MLM head that is the tied decoder alone.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,25 @@ LENGTH = 1536  # transformers' default
 
 
 def fields(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pooler_act": raw.get("hidden_act", "gelu")} | electra.embedding_size(raw)
+    """Raises ValueError for a norm_type that is neither layer_norm nor rms_norm."""
+    kind, bias = raw.get("norm_type", "layer_norm"), raw.get("use_bias", True)
+    if kind not in ("layer_norm", "rms_norm"):
+        raise ValueError(f"norm_type={kind!r}, allowed are 'layer_norm' and 'rms_norm'")
+    first = kind == "layer_norm"
+    return {
+        "pooler_act": raw.get("hidden_act", "gelu"),
+        "rms_norm": not first,
+        "norm_scale": first,
+        "norm_bias": first,
+        "attention_bias": bias,
+        "mlp_bias": bias,
+        "head_transform": first,
+        "decoder_bias": first,
+    } | electra.embedding_size(raw)
+
+
+def unlike(cfg: BertConfig) -> str:
+    return "norms without parameters (RoFormer v2)" if cfg.rms_norm else "" if cfg.attention_bias else "layers without biases"
 
 
 def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -49,8 +67,10 @@ FAMILY = bert.FAMILY._replace(
     dropped=(),
     computed={"encoder.embed_positions.weight": sinusoids},
     defaults={"vocab_size": 50000, "max_position_embeddings": LENGTH},
-    own=frozenset({"embedding_size", "rotary_value"}),
+    carried=frozenset({"pooler_activation"}),
+    own=frozenset({"embedding_size", "rotary_value", "norm_type", "use_bias"}),
     fields=fields,
+    unlike=unlike,
     position=position,
     position_fields=position_fields,
     position_words='rope with layout="interleaved" and a max_length',

@@ -86,8 +86,8 @@ FAMILY = Family(
     renamed={
         "d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
         "d_ff": "intermediate_size", "dropout_rate": "hidden_dropout_prob", "layer_norm_epsilon": "layer_norm_eps",
-        "n_positions": "max_position_embeddings",
     },
+    old_names={"n_positions": "max_position_embeddings"},
     absent=frozenset({
         "type_vocab_size", "hidden_act", "attention_probs_dropout_prob", "initializer_range", "max_position_embeddings",
     }),

@@ -38,7 +38,7 @@ class BertConfig:
     gated_mlp: the activation is multiplied by a second linear map (GLU, Shazeer 2020, arXiv 2002.05202).
     attention_bias, mlp_bias: whether linear maps of a layer have biases.
     scale_attention: whether scores are divided by √head_dim (all but T5).
-    head_act, head_bias, decoder_bias: of the MLM head.
+    head_transform, head_act, head_bias, decoder_bias: of the MLM head; without the first it is the decoder alone.
     pooler_act, pooler_bias, pooler_norm: of the map before the classifier; its input is what classifier_pooling says, cls or
     mean. token_transform: taggers and answers have such a map too (ModernBERT).
     """
@@ -72,6 +72,7 @@ class BertConfig:
     attention_bias: bool = True
     mlp_bias: bool = True
     scale_attention: bool = True
+    head_transform: bool = True
     head_act: str = "gelu"
     head_bias: bool = True
     decoder_bias: bool = True
@@ -202,7 +203,7 @@ def encode(
         x_BTD = jax.lax.stop_gradient(_scan(step, x_BTD, lower, unroll))
     x_BTD = _scan(step, x_BTD, xs, unroll)
     if cfg.pre_norm:
-        x_BTD = layers.norm(params["final_norm"], cfg, x_BTD)
+        x_BTD = layers.norm(params.get("final_norm", {}), cfg, x_BTD)
     return x_BTD
 
 
@@ -216,7 +217,7 @@ def _embed(params: dict, cfg: BertConfig, position: PositionMethod, batch: dict[
     if cfg.type_vocab_size:
         x_BTE += _lookup(emb["token_type"], batch.get("token_type_ids", jnp.zeros_like(input_ids))).astype(dtype)
     x_BTE = position.embed(params.get("position", {}), x_BTE, tok)
-    return layers.norm(emb["norm"], cfg, x_BTE) if cfg.embedding_norm else x_BTE
+    return layers.norm(emb.get("norm", {}), cfg, x_BTE) if cfg.embedding_norm else x_BTE
 
 
 def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key, chunk_size) -> Array:
@@ -228,7 +229,7 @@ def _layer(params, cfg, mixer, position_params, x_BTD, tok, i, key, chunk_size) 
         y = layers.in_chunks(partial(_feed_forward, params, cfg), (x,), chunk_size)
         return linear.dropout(y, cfg.hidden_dropout_prob, _fold(key, 2))
 
-    before, after = (partial(layers.norm, params[name], cfg) for name in ("attention_norm", "output_norm"))
+    before, after = (partial(layers.norm, params.get(name, {}), cfg) for name in ("attention_norm", "output_norm"))
     if not cfg.pre_norm:
         x_BTD = before(x_BTD + attended(x_BTD))
         return after(x_BTD + fed(x_BTD))

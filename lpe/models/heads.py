@@ -13,10 +13,10 @@ from lpe.tokens import Tokens
 def mlm_specs(cfg: BertConfig) -> dict[str, Spec]:
     """Rows of the masked-language-model head; the decoder is a parameter of its own only when it is not tied."""
     d, e, std = cfg.hidden_size, cfg.embedding_width, cfg.initializer_range
-    rows = {
-        **under("transform", linear.dense_specs(d, e, ("embed", None), std, bias=cfg.head_bias)),
-        **under("norm", layers.norm_specs(cfg, e)),
-    }
+    rows = {}
+    if cfg.head_transform:
+        rows |= under("transform", linear.dense_specs(d, e, ("embed", None), std, bias=cfg.head_bias))
+        rows |= under("norm", layers.norm_specs(cfg, e))
     if cfg.decoder_bias:
         rows["bias"] = Spec((cfg.vocab_size,), ("vocab",), zeros)
     if not cfg.tie_word_embeddings:
@@ -26,8 +26,9 @@ def mlm_specs(cfg: BertConfig) -> dict[str, Spec]:
 
 def mlm_logits(params: dict, cfg: BertConfig, x: Array) -> Array:
     """Scores of the vocabulary, f32[..., V], from hidden states [..., D]."""
-    head = params["mlm_head"]
-    x = layers.norm(head.get("norm", {}), cfg, layers.activation(cfg.head_act)(linear.dense(head["transform"], x)))
+    head = params.get("mlm_head", {})  # a tied decoder alone has no parameters
+    if cfg.head_transform:
+        x = layers.norm(head.get("norm", {}), cfg, layers.activation(cfg.head_act)(linear.dense(head["transform"], x)))
     table = params["embeddings"]["word"] if cfg.tie_word_embeddings else head["decoder"]
     scores = jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
     return scores + head["bias"] if cfg.decoder_bias else scores
@@ -43,7 +44,7 @@ def transform_specs(cfg: BertConfig) -> dict[str, Spec]:
 def transform(params: dict, cfg: BertConfig, x: Array) -> Array:
     """The map before a classifier, [..., D]: linear, activation, and a norm where there is one."""
     x = layers.activation(cfg.pooler_act)(linear.dense(params, x))
-    return layers.norm(params["norm"], cfg, x) if cfg.pooler_norm else x
+    return layers.norm(params.get("norm", {}), cfg, x) if cfg.pooler_norm else x
 
 
 def pooler_specs(cfg: BertConfig) -> dict[str, Spec]:
