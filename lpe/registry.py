@@ -50,6 +50,12 @@ def without_defaults(package: str, spec: Mapping) -> dict:
     return {k: v for k, v in spec.items() if k == "name" or k not in default or default[k].default != v}
 
 
+def defaults(package: str, spec: Mapping) -> dict:
+    """The options that `spec` leaves out, each at its default; one that must be given is not among them."""
+    found = inspect.signature(load(package, _name(package, spec)).make).parameters.values()
+    return {p.name: p.default for p in found if p.default is not p.empty and p.name not in spec}
+
+
 def _name(package: str, spec: Mapping) -> str:
     if "name" not in spec:
         raise ValueError(f"a method of lpe.{package} is given as {{'name': ..., options}}, not {spec!r}")

@@ -51,7 +51,7 @@ def position_fields(recipe: Recipe) -> dict[str, Any] | None:
     if express is None:
         return {}
     first, *others = recipe.position
-    return None if others else express(registry.without_defaults("positions", dict(first)), recipe.config)
+    return None if others else express(dict(first), recipe.config)
 
 
 def check_table(net: Network) -> None:

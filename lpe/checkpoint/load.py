@@ -73,7 +73,8 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
     for buffer in BUFFERS:
         tensors.pop(buffer, None)
     _leave_out(tensors, family, cfg, source)
-    found = _heads(tensors, family, cfg, (raw.get("architectures") or [""])[0])
+    classes = raw.get("architectures") or [""]
+    found = _heads(tensors, family, cfg, classes if isinstance(classes, str) else classes[0])
     cfg = _untie(tensors, cfg, family, source)
     table = family_table(name, found, cfg)
     if family.pooler and not {r[1] for r in family.pooler} & {r[1] for r in table}:
@@ -117,7 +118,7 @@ def _heads(tensors: Mapping[str, np.ndarray], family: Family, cfg: BertConfig, a
     for head in order:
         names = {theirs for _, theirs, _ in family.heads[head] if theirs in tensors}
         own = {theirs for _, theirs, _ in family.heads[head] if owners[theirs] == 1}
-        if names and (names & own or not own) and not names & taken:
+        if names and (names & own or not own or architecture.endswith(HEADS[head])) and not names & taken:
             found.append(head)
             taken |= names
     alone = not cfg.head_transform and architecture.endswith(HEADS["mlm"])

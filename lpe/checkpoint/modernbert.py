@@ -122,13 +122,14 @@ def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
     types, given, length = layer_types(raw, source), raw.get("rope_parameters") or {}, raw["max_position_embeddings"]
     old = {FULL: raw.get("global_rope_theta"), LOCAL: raw.get("local_rope_theta") or raw.get("global_rope_theta")}
     methods = [rope.read(given.get(kind) or {}, old[kind] or THETA[kind], None, source) for kind in (FULL, LOCAL)]
-    return {"name": "by_layer", "methods": methods, "layers": [int(t == LOCAL) for t in types], "max_length": length}
+    spec = {"name": "by_layer", "methods": methods, "layers": [int(t == LOCAL) for t in types]}
+    return spec | ({"max_length": length} if methods[0]["name"] == "rope" else {})
 
 
 def position_fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
     if spec["name"] != "by_layer" or len(spec.get("methods", ())) != 2:
         return None
-    both = [rope.parameters(dict(method)) for method in spec["methods"]]
+    both = [rope.parameters(dict(method), cfg) for method in spec["methods"]]
     if None in both:
         return None
     found: dict[str, Any] = {"rope_parameters": dict(zip((FULL, LOCAL), both, strict=True))}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lpe import registry
 from lpe.checkpoint import bert, electra
 from lpe.models.bert import BertConfig
 
@@ -44,9 +45,10 @@ def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def position_fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
-    if spec["name"] != "rope" or spec.get("layout") != "interleaved" or "max_length" not in spec:
+    given = registry.without_defaults("positions", spec)
+    if spec["name"] != "rope" or given.get("layout") != "interleaved" or "max_length" not in given:
         return None
-    if spec.keys() - {"name", "layout", "max_length", "rotary_value"}:
+    if given.keys() - {"name", "layout", "max_length", "rotary_value"}:
         return None
     return {"rotary_value": spec.get("rotary_value", False), "max_position_embeddings": spec["max_length"]}
 

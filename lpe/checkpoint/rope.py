@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lpe import registry
+from lpe.positions import rotary
+
 NAMES = {
     "default": "rope",
     "linear": "rope_linear",
@@ -11,7 +14,7 @@ NAMES = {
     "llama3": "rope_llama3",
     "longrope": "rope_longrope",
 }
-WORDS = f"{', '.join(NAMES.values())}, in halves, with their `factor` said"
+WORDS = f"{', '.join(NAMES.values())}, with the layout that the weights have"
 ALIKE = {"layout": "half", "partial_rotary_factor": 1.0}  # options that only one value of has a field
 
 
@@ -36,21 +39,26 @@ def read(given: Mapping[str, Any], theta: float, max_length: int | None, source:
     return spec | ({"max_length": max_length} if kind == "default" and max_length is not None else {})
 
 
-def parameters(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The reverse of `read`; None where no rope_parameters say it."""
+def parameters(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
+    """The reverse of `read`, with all defaults said; None where no rope_parameters say it."""
     kinds = {ours: theirs for theirs, ours in NAMES.items()}
-    options = {k: v for k, v in spec.items() if k not in ("name", "max_length") and ALIKE.get(k) != v}
-    if spec["name"] not in kinds or ALIKE.keys() & options.keys() or "rotary_value" in options:
+    if spec["name"] not in kinds:
         return None
-    if spec["name"] != "rope" and "factor" not in options:
+    options = {**registry.defaults("positions", spec), **spec}
+    if any(options.pop(k) != v for k, v in ALIKE.items()) or options.pop("rotary_value", False):
         return None
-    return {"rope_theta": 10000.0, **options, "rope_type": kinds[spec["name"]]}
+    kind, longest, original = kinds[options.pop("name")], options.pop("max_length"), "original_max_position_embeddings"
+    if "factor" in options:
+        options["factor"] = rotary.reach(cfg, spec["name"], options["factor"], longest, options[original]).factor
+    if kind in ("yarn", "llama3", "longrope") and options[original] is None:
+        options[original] = rotary.original_length(cfg, spec["name"], None)
+    return {k: v for k, v in options.items() if v is not None} | {"rope_type": kind}
 
 
 def fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
     """Fields of config.json of a model with one such method in all layers."""
-    found = parameters(spec)
+    found = parameters(spec, cfg)
     if found is None:
         return None
-    longer = spec["name"] == "rope" and "max_length" in spec
+    longer = found["rope_type"] == "default" and "max_length" in spec
     return {"rope_parameters": found} | ({"max_position_embeddings": spec["max_length"]} if longer else {})

@@ -1,0 +1,136 @@
+"""Every imported family can be extended: a longer table, another rotary scaling, a window."""
+
+import numpy as np
+import pytest
+
+import lpe
+from lpe.checkpoint.config import FAMILIES
+from tests.parity import reference
+from tests.parity.test_golden import GOLDEN
+
+N = 16  # positions in training, where there is a limit
+TABLES = ["bert", "roberta", "longformer", "distilbert", "electra", "albert"]
+SCALINGS = {
+    "linear": ({"name": "rope_linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+    "dynamic": ({"name": "rope_dynamic", "factor": 2.0, "max_length": 64}, {"rope_type": "dynamic", "factor": 2.0}),
+    "yarn": (
+        {"name": "rope_yarn", "factor": 4.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": N},
+    ),
+    "llama3": (
+        {"name": "rope_llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        {
+            "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": N,
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """family -> (of transformers, of lpe), read once."""
+    cache = {}
+
+    def get(family: str):
+        if family not in cache:
+            if family == "nezha":
+                cache[family] = None, lpe.from_pretrained(GOLDEN / "nezha/base")
+            else:
+                theirs, folder = reference.tiny(family, "base"), tmp_path_factory.mktemp(family)
+                theirs.save_pretrained(folder)
+                cache[family] = theirs, lpe.from_pretrained(folder)
+        return cache[family]
+
+    return get
+
+
+def batch(model: lpe.Model, lengths: list[int]) -> dict[str, np.ndarray]:
+    config = type("Sizes", (), dict(vars(model.config)))
+    return reference.batch(config, lengths, "right")
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_a_longer_table(family, loaded, tmp_path):
+    """Short texts are as before, long ones have a value, and stock transformers reads the longer table."""
+    theirs, model = loaded(family)
+    long = model.extend(max_length=3 * N, position={"name": "hierarchical"})
+    short, wide = batch(model, [N, 5]), batch(model, [3 * N, 40])
+    np.testing.assert_array_equal(np.asarray(long.encode(short)), np.asarray(model.encode(short)))
+    assert np.isfinite(long.encode(wide)).all()
+    with pytest.raises(ValueError, match="is longer than the 16 positions of 'learned'"):
+        model.encode(wide)
+    long.save_pretrained(tmp_path)
+    back = type(theirs).from_pretrained(tmp_path).eval()
+    found = reference.error(long.encode(wide), reference.run(back, wide), wide)
+    print(f"parity extended {family}, hierarchical: {found:.1e}")
+    assert found < 1e-4
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("family", ["modernbert", "nomic_bert"])
+def test_another_rotary_scaling(family, scaling, loaded, tmp_path):
+    """As transformers computes it from rope_parameters; ModernBERT's windows keep their own positions."""
+    ours, fields = SCALINGS[scaling]
+    theirs, model = loaded(family)
+    long = model.extend(position=ours)
+    now = theirs.config.rope_parameters
+    layered = "full_attention" in now
+    old = now["full_attention"] if layered else now
+    scaled = {**fields, "rope_theta": old["rope_theta"]}
+    changed = reference.tiny(family, "base", rope_parameters={**now, "full_attention": scaled} if layered else scaled)
+    changed.load_state_dict(theirs.state_dict())
+    inputs = reference.batch(theirs.config, [3 * N + 1, 3 * N + 1], "right")
+    want = reference.run(changed.eval(), inputs)
+    found = reference.error(long.encode(inputs), want, inputs)
+    print(f"parity extended {family}, {scaling}: {found:.1e}")
+    assert found < 1e-4
+    longer = model.extend(max_length=64)
+    assert reference.error(longer.encode(inputs), want, inputs) > 1e-3
+    assert reference.error(longer.encode(inputs), reference.run(theirs, inputs), inputs) < 1e-4  # the same, only further
+    long.save_pretrained(tmp_path / "out")
+    again = lpe.from_pretrained(tmp_path / "out")
+    np.testing.assert_array_equal(again.encode(inputs), long.encode(inputs))
+    assert again.recipe.position == long.recipe.position or scaling != "linear"  # others are written with their defaults
+    back = type(theirs).from_pretrained(tmp_path / "out").eval()
+    assert reference.error(reference.run(back, inputs), want, inputs) < 1e-5
+
+
+def test_roformer_keeps_what_belongs_to_its_weights(loaded):
+    """Pairs of neighbours turn, values too, in every scaling."""
+    _, model = loaded("roformer")
+    short = batch(model, [N, 5])
+    for spec in ({"name": "rope_linear", "factor": 1.0}, {"name": "rope_ntk", "factor": 1.0}):
+        if "rotary_value" not in dict(model.extend(position=spec).recipe.position[0]):
+            same = model.extend(position={"name": "rope", "rotary_value": False})
+        else:
+            same = model
+        np.testing.assert_allclose(model.extend(position=spec).encode(short), same.encode(short), rtol=0, atol=1e-5)
+    assert dict(model.extend(position={"name": "rope_yarn", "factor": 4}).recipe.position[0])["layout"] == "interleaved"
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+def test_a_window(family, loaded):
+    """One as wide as the text is full attention; a narrow one is not, and reads a longer text."""
+    if family in ("xlm-roberta",):
+        family = "roberta"  # the same table
+    _, model = loaded(family)
+    model = model.extend(attention={"name": "full"})
+    inputs = batch(model, [N, 9])
+    want = model.encode(inputs)
+    wide = model.extend(position=[dict(s) for s in model.recipe.position], attention={"name": "window", "attention_window": 64})
+    assert reference.error(wide.encode(inputs), np.asarray(want), inputs) < 1e-5
+    narrow = model.extend(attention={"name": "window", "attention_window": 4})
+    assert reference.error(narrow.encode(inputs), np.asarray(want), inputs) > 1e-3
+    if narrow.max_length is not None:
+        narrow = narrow.extend(max_length=150)
+    far = batch(model, [150, 70])
+    assert np.isfinite(narrow.encode(far)).all()
+
+
+@pytest.mark.parametrize("family", ["t5", "nezha"])
+def test_relative_families_have_no_limit(family, loaded):
+    theirs, model = loaded(family)
+    assert model.max_length is None
+    with pytest.raises(ValueError, match="max_length=100: position .* has no limit, so leave max_length out"):
+        model.extend(max_length=100)
