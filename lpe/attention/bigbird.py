@@ -15,7 +15,6 @@ import math
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -90,15 +89,20 @@ def make(
       ValueError: a value outside its range, or two that do not go together.
     """
     checks.whole(METHOD, "block_size", block_size, 1, checks.LARGEST)
-    checks.whole(METHOD, "num_random_blocks", num_random_blocks, 0, 1024)
+    least, why = (1, ", as in transformers") if hf_compat is True else (0, "")
+    checks.whole(METHOD, "num_random_blocks", num_random_blocks, least, 1024, why)
     checks.whole(METHOD, "seed", seed, 0, 2**32 - 1)
     checks.one_of(METHOD, "global_blocks", global_blocks, (True, False))
     checks.one_of(METHOD, "hf_compat", hf_compat, (False, True))
     chosen = global_attention.policy(METHOD, global_tokens, global_capacity, sep_token_id)
-    for name, value, neutral in (("global_blocks", global_blocks, True), ("global_tokens", global_tokens, "none"), ("seed", seed, 0)):
+    for name, value, neutral in (
+        ("global_blocks", global_blocks, True),
+        ("global_tokens", global_tokens, "none"),
+        ("seed", seed, 0),
+    ):
         if hf_compat and value != neutral:
             raise ValueError(
-                f"{METHOD}: hf_compat=True with {name}={value!r}; transformers' BigBird has {name}={neutral!r} only; leave one out"
+                f"{METHOD}: hf_compat=True with {name}={value!r}; transformers has {name}={neutral!r} only; leave one out"
             )
     layers, heads = cfg.num_hidden_layers, cfg.num_attention_heads
     form = Form(block_size, num_random_blocks, seed, int(global_blocks), hf_compat, layers, heads)
@@ -108,7 +112,7 @@ def make(
         partial(attend, form, chosen.capacity),
         mark=partial(global_attention.mark, chosen),
         capacity=chosen.capacity,
-        claims=frozenset({"length_dependent"}),
+        claims=frozenset({"length_dependent"} if global_blocks or num_random_blocks else ()),
     )
 
 

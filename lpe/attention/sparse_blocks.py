@@ -151,7 +151,9 @@ def _taken_tokens(tok: Tokens, picked: Picked) -> Taken:
     )
 
 
-def over_chunks(q_BNTH: Array, q_tok: Tokens, x: tuple, k_tok: Tokens, chunk: int, position: Bound, drop: Dropout, first) -> Array:
+def over_chunks(
+    q_BNTH: Array, q_tok: Tokens, x: tuple, k_tok: Tokens, chunk: int, position: Bound, drop: Dropout, first
+) -> Array:
     """Attention of a few queries to all keys, [B, N, T, H], `chunk` blocks at a time, which the backward pass makes anew.
 
     Args:
