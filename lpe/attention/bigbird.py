@@ -207,14 +207,16 @@ def _sparse(form: Form, capacity: int, call: Call, q: Array, k: Array, v: Array)
 
 
 def _far(form: Form, blocks: int, x: tuple, tok: Tokens, local: Tokens, at_slots: tuple, slots: Tokens) -> Far:
+    q, k, v = at_slots
     if not form.ends:
-        return Far(*at_slots, slots, slots)
+        return Far(q, k, v, slots, slots)
     ends = np.asarray([0, blocks - 1])
     q, k, v = (jnp.concatenate([joined(y[ends], 0), z], axis=2) for y, z in zip(x, at_slots, strict=True))
-    q_tok, k_tok = (
-        Tokens(*(jnp.concatenate([joined(y[ends], 0), z], axis=1) for y, z in zip(t, slots, strict=True))) for t in (tok, local)
-    )
-    return Far(q, k, v, q_tok, k_tok)
+
+    def with_slots(blocked: Tokens) -> Tokens:
+        return Tokens(*(jnp.concatenate([joined(y[ends], 0), z], axis=1) for y, z in zip(blocked, slots, strict=True)))
+
+    return Far(q, k, v, with_slots(tok), with_slots(local))
 
 
 def _unsplit(x: Array, length: int) -> Array:
@@ -225,20 +227,25 @@ def _unsplit(x: Array, length: int) -> Array:
 
 def _rows(form: Form, call: Call, blocks: int, far: Far, x: tuple, tok: Tokens, local: Tokens) -> tuple[Array, int]:
     """The rows of blocks that are not global, [rows, B, N, size, H], and how many steps they take."""
-    rows = np.arange(form.ends, blocks - form.ends, dtype=np.int32)
+    rows = np.arange(form.ends, blocks - form.ends)
     group = min(max(1, BLOCK[0] // form.size), len(rows))
     steps = -(-len(rows) // group)
-    taken = np.resize(np.pad(rows, (0, group), mode="edge"), (steps, group))  # the last rows again where a step has room
-    near = taken[..., None] + np.arange(-1, 2, dtype=np.int32)
+    taken = np.resize(np.pad(rows, (0, group), mode="edge"), (steps, group))  # the last row again where a step has room
+    near = taken[..., None] + np.arange(-1, 2)
     inside = (near >= form.ends) & (near < blocks - form.ends)  # global blocks are met as such
     drawn = jnp.moveaxis(jnp.asarray(form.plan(blocks))[call.layer][:, taken], 0, 2)  # [steps, G, N, r]
-    picked = Picked(jnp.asarray(np.clip(near, 0, blocks - 1)), jnp.maximum(drawn, 0))
+    picked = Picked(jnp.asarray(np.clip(near, 0, blocks - 1), jnp.int32), jnp.maximum(drawn, 0))
     position = _counted(form, call.position, call.k_tok.index.shape[1])
     step = partial(_step, form, position.method, call.dropout.rate)
     shared = (far.k_tok, call.dropout.key, jnp.asarray(inside), drawn >= 0)
-    at = Places(shared, Tokens(*(y[taken] for y in tok)), local, picked)
     q, k, v = x
-    out = sparse_blocks.over_steps(step, Operands((position.params, far.k, far.v), q[taken], k, v), at)
+
+    def by_step(y: Array) -> Array:
+        y = jnp.pad(y[form.ends : blocks - form.ends], [(0, steps * group - len(rows) if a == 0 else 0) for a in range(y.ndim)])
+        return y.reshape(steps, group, *y.shape[1:])
+
+    at = Places(shared, Tokens(*map(by_step, tok)), local, picked)
+    out: Array = sparse_blocks.over_steps(step, Operands((position.params, far.k, far.v), by_step(q), k, v), at)
     return out.reshape(-1, *out.shape[2:])[: len(rows)], steps
 
 
