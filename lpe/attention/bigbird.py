@@ -66,9 +66,10 @@ def make(
     sep_token_id: int | None = None,
     hf_compat: bool = False,
 ) -> base.AttentionPattern:
-    """Attention in linear time. A text of at most 5 + num_random_blocks blocks is seen whole.
+    """Attention in linear time. A text of at most 5 + num_random_blocks blocks is seen whole (3 + r without global blocks).
 
-    ETC is global_tokens and global_blocks=False, without random blocks in the paper's models: num_random_blocks=0.
+    The paper's ETC models (§2, appendix E) have single global tokens in place of the blocks, and no random blocks:
+    global_tokens=…, global_blocks=False, num_random_blocks=0.
 
     Args:
       cfg: the model's config.

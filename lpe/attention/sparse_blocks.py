@@ -56,8 +56,9 @@ def draw(seed: int, layers: int, heads: int, blocks: int, count: int, ends: int)
     """BigBird's random blocks: i32[L, N, blocks, count], -1 where a row has fewer to draw from.
 
     A row draws without repetition among the blocks outside its window of three, without the first `ends` and the last `ends`
-    ones; those are global, and draw nothing. Each layer's draws depend on seed, layer and blocks alone, by numpy's frozen
-    RandomState, so that no later release changes a trained model. The time is that of the result, never blocks².
+    ones; those are global, and draw nothing. A layer's draws depend on seed, layer, blocks and these options alone, by numpy's
+    RandomState, whose stream is frozen, so that no later release changes a trained model. The time is that of
+    the result, never blocks².
     """
     i = np.arange(blocks)
     first, last = np.maximum(i - 1, ends), np.minimum(i + 1, blocks - 1 - ends)  # the window, as far as it is not global
