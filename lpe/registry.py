@@ -7,7 +7,18 @@ import pkgutil
 from collections.abc import Mapping
 from types import ModuleType
 
-NOT_METHODS = {"base", "blocks", "checks", "global_attention", "relative", "report", "rotary", "splines", "table"}
+NOT_METHODS = {
+    "base",
+    "blocks",
+    "checks",
+    "global_attention",
+    "relative",
+    "report",
+    "rotary",
+    "sparse_blocks",
+    "splines",
+    "table",
+}
 
 
 def names(package: str) -> list[str]:

@@ -52,7 +52,8 @@ class AttentionPattern(NamedTuple):
     attend: the fast path with the same signature, or None.
     mark: (batch, tok) -> tok with its global tokens, of which a row of the batch may have `capacity`.
     hooks: which position hooks it honours.
-    claims: properties that the contract test checks: padding_invariant, causal.
+    claims: properties that the contract test checks: padding_invariant, causal, length_dependent (what a token sees depends on
+      the length of the array, so that padding after the text changes it).
     """
 
     mask: Callable
@@ -90,8 +91,9 @@ def dense(mask: Callable) -> Callable:
 
 
 def same_segment(q_tok: Tokens, k_tok: Tokens) -> Array:
-    """bool[B, 1, T, S]: both real and of one segment."""
-    q, k = q_tok.segment[:, None, :, None], k_tok.segment[:, None, None, :]
+    """bool[B, 1|N, T, S]: both real and of one segment."""
+    q = q_tok.segment[:, None, :, None]
+    k = k_tok.segment[:, None, None, :] if k_tok.segment.ndim == 2 else k_tok.segment[:, :, None, :]
     return (q == k) & (k > 0)
 
 
@@ -118,12 +120,26 @@ masked_softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 class Keys(NamedTuple):
-    """Some of the keys that queries see: k, v [B, N, S, H], rotated; keep: bool[B, 1|N, T, S]."""
+    """Some of the keys that queries see: k, v [B, N, S, H], rotated; keep: bool[B, 1|N, T, S].
+
+    tok: [B, S], or [B, N, S] where each head has keys of its own.
+    """
 
     k_BNSH: Array
     v_BNSH: Array
     tok: Tokens
     keep: Array
+
+
+class Sums(NamedTuple):
+    """Softmax attention before its division, in float32, so that attention over other keys can be added.
+
+    top: the highest logit of each query, without gradient; total: Σ exp(logit - top); out: the values so weighted.
+    """
+
+    top_BNT1: Array
+    total_BNT1: Array
+    out_BNTH: Array
 
 
 def attend_to(
@@ -146,19 +162,51 @@ def attend_to(
       heads: which of the model's heads these are.
       block: a number of these queries, for dropout; None where one call does the whole attention.
     """
+    return divided(sums_over(parts, q_BNTH, q_tok, position, dropout, heads, block), parts[0].v_BNSH.dtype)
+
+
+def divided(sums: Sums, dtype) -> Array:
+    """The attention that `sums` are of; 0 for a query with no key."""
+    return (sums.out_BNTH / jnp.where(sums.total_BNT1 > 0, sums.total_BNT1, 1.0)).astype(dtype)
+
+
+def sums_over(
+    parts: Sequence[Keys],
+    q_BNTH: Array,
+    q_tok: Tokens,
+    position: Bound,
+    dropout: Dropout,
+    heads: slice,
+    block: Array | int | None = None,
+) -> Sums:
+    """As attend_to, before the division."""
     logits = [_logits(p, q_BNTH, q_tok, position, heads) for p in parts]
     # The bound keeps a row without keys at exp(-inf) = 0; the top moves nothing, so it needs no gradient.
     tops = [jnp.maximum(x.max(axis=-1, keepdims=True), jnp.finfo(jnp.float32).min) for x in logits]
-    top = jax.lax.stop_gradient(_all(jnp.maximum, tops))
-    weights = [jnp.exp(x - top) for x in logits]
+    top_BNT1 = jax.lax.stop_gradient(_all(jnp.maximum, tops))
+    weights = [jnp.exp(x - top_BNT1) for x in logits]
     total_BNT1 = _all(jnp.add, [e.sum(axis=-1, keepdims=True) for e in weights])
     sums = []
     for i, (p, e_BNTS) in enumerate(zip(parts, weights, strict=True)):
         e_BNTS = dropout(e_BNTS, None if block is None else block * len(parts) + i).astype(p.v_BNSH.dtype)
         out = _sums(e_BNTS, p.v_BNSH)
-        extra = position.values(e_BNTS, q_tok, p.tok, heads)
+        extra = _hooked(position.values, e_BNTS, 1, q_tok, p.tok, heads)
         sums.append(out if extra is None else out + extra.swapaxes(1, 2))
-    return (_all(jnp.add, sums) / jnp.where(total_BNT1 > 0, total_BNT1, 1.0)).astype(parts[0].v_BNSH.dtype)
+    return Sums(top_BNT1, total_BNT1, _all(jnp.add, sums))
+
+
+def _hooked(hook: Callable, x: Array, axis: int, q_tok: Tokens, k_tok: Tokens, heads: slice) -> Array | None:
+    """A position hook on x, whose axis 1 or 2 is that of the heads (in the result the other); by head where keys differ."""
+    if k_tok.index.ndim == 2:
+        return hook(x, q_tok, k_tok, heads)
+    found = []
+    for n in range(k_tok.index.shape[1]):
+        own = Tokens(*(field[:, n] for field in k_tok))
+        each = hook(jax.lax.slice_in_dim(x, n, n + 1, axis=axis), q_tok, own, slice(heads.start + n, heads.start + n + 1))
+        if each is None:
+            return None
+        found.append(each)
+    return jnp.concatenate(found, axis=3 - axis)
 
 
 def _all(add: Callable, found: list[Array]) -> Array:
@@ -170,7 +218,7 @@ def _all(add: Callable, found: list[Array]) -> Array:
 
 def _logits(keys: Keys, q_BNTH: Array, q_tok: Tokens, position: Bound, heads: slice) -> Array:
     logits_BNTS = _scores(q_BNTH, keys.k_BNSH)
-    extra = position.logits(q_BNTH.swapaxes(1, 2), q_tok, keys.tok, heads)
+    extra = _hooked(position.logits, q_BNTH.swapaxes(1, 2), 2, q_tok, keys.tok, heads)
     if extra is not None:
         logits_BNTS = logits_BNTS + extra
     return jnp.where(same_segment(q_tok, keys.tok) & keys.keep, logits_BNTS, -jnp.inf)

@@ -1,4 +1,4 @@
-"""What windows and chunks cost at T, 2T and 4T: memory as XLA plans it, products counted in the program, no T × T anywhere."""
+"""What linear attention costs at T, 2T and 4T: memory as XLA plans it, products counted in the program, no T × T anywhere."""
 
 import math
 
@@ -19,6 +19,8 @@ LINEAR = {
     "window": {"name": "window", "attention_window": 64, "global_tokens": "cls"},
     "dilated": {"name": "window", "attention_window": [32, 64], "dilation": [1, [1, 2]]},
     "chunked": {"name": "chunked", "chunk_size": 128},
+    "bigbird": {"name": "bigbird", "block_size": 16, "global_tokens": "cls"},
+    "bigbird of transformers": {"name": "bigbird", "block_size": 16, "hf_compat": True},
 }
 
 
