@@ -4,7 +4,20 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lpe.checkpoint import albert, bert, distilbert, electra, longformer, modernbert, nezha, nomic_bert, roberta, roformer, t5
+from lpe.checkpoint import (
+    albert,
+    bert,
+    big_bird,
+    distilbert,
+    electra,
+    longformer,
+    modernbert,
+    nezha,
+    nomic_bert,
+    roberta,
+    roformer,
+    t5,
+)
 from lpe.checkpoint.family import HEADS, Family
 from lpe.models.bert import BertConfig
 
@@ -13,6 +26,7 @@ FAMILIES: dict[str, Family] = {
     "roberta": roberta.FAMILY,
     "xlm-roberta": roberta.XLM,
     "longformer": longformer.FAMILY,
+    "big_bird": big_bird.FAMILY,
     "distilbert": distilbert.FAMILY,
     "electra": electra.FAMILY,
     "albert": albert.FAMILY,

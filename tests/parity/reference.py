@@ -21,6 +21,10 @@ FAMILIES = {
         "Longformer",
         dict(SIZES, max_position_embeddings=18, pad_token_id=1, attention_window=4, layer_norm_eps=1e-5),
     ),
+    "big_bird": (
+        "BigBird",
+        dict(SIZES, block_size=2, num_random_blocks=3, max_position_embeddings=64, sep_token_id=2),
+    ),
     "distilbert": (
         "DistilBert",
         dict(vocab_size=47, dim=24, n_layers=2, n_heads=4, hidden_dim=40, num_labels=3, max_position_embeddings=16),
