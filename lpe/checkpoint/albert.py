@@ -60,10 +60,11 @@ FAMILY = bert.FAMILY._replace(
         "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
         "embedding_size": 128, "num_hidden_groups": 1,
     },
-    fixed={"inner_group_num": 1},
-    carried=frozenset({
-        "classifier_dropout_prob", "net_structure_type", "layers_to_keep", "num_memory_blocks", "down_scale_factor",
-    }),
+    fixed={
+        "inner_group_num": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0, "down_scale_factor": 1,
+        "layers_to_keep": [],
+    },
+    carried=frozenset({"classifier_dropout_prob"}),
     own=frozenset({"embedding_size", "num_hidden_groups"}),
     fields=fields,
 )  # fmt: skip

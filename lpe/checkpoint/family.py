@@ -41,6 +41,7 @@ class Family(NamedTuple):
     classes: what the names of its classes begin with.
     encoder, pooler, heads: rows of the table, heads by name. A classifier whose rows have a pooler brings its own.
     gated: rows in place of those of the same parameter, where the feed-forward part is gated.
+    words: whether its vocab.txt holds words of a segmenter too, and not word pieces alone (RoFormer).
     base_class: how the name of the class without a head ends.
     prefix: of the encoder's tensors where a head is beside it; old_prefixes are read too.
     decoder_bias: a second name of mlm_head/bias, and the one that counts where both are there.
@@ -65,6 +66,7 @@ class Family(NamedTuple):
     pooler: tuple[Row, ...] = ()
     heads: Mapping[str, tuple[Row, ...]] = {}
     gated: tuple[Row, ...] = ()
+    words: bool = False
     base_class: str = "Model"
     prefix: str = ""
     old_prefixes: tuple[str, ...] = ()

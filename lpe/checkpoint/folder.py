@@ -9,9 +9,9 @@ from lpe.checkpoint.config import FAMILIES
 
 EMBEDDED = ", ".join(assets.CHECKPOINTS)
 log = logging.getLogger(__name__)
-TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model")
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
-SMALL = ["*config.json", "tokenizer*", "vocab*", "merges.txt", "sentencepiece*", "special_tokens_map.json"]
+SMALL = ["*config.json", "tokenizer*", "vocab*", "merges.txt", "sentencepiece*", "spiece.model", "special_tokens_map.json"]
 
 
 def find(source: str | Path) -> Path:
@@ -79,6 +79,7 @@ def read_tokenizer(folder: Path):
 
 def _open(folder: Path, first: str):
     from transformers import AutoConfig, AutoTokenizer, BertTokenizer
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     path = folder / "tokenizer_config.json"
     own = files.read_json(path) if path.is_file() else {}
@@ -91,10 +92,13 @@ def _open(folder: Path, first: str):
         return None
     raw = next((files.read_json(folder / n) for n in files.CONFIGS if (folder / n).is_file()), {})
     known = {}  # the family alone decides; the model's own values are read by config, which takes a null where these do not
-    if raw.get("model_type") in list(FAMILIES):
-        known["config"] = AutoConfig.for_model(raw["model_type"], tokenizer_class=raw.get("tokenizer_class"))
+    name = raw.get("model_type")
+    if name in list(FAMILIES):
+        name = name if name in CONFIG_MAPPING_NAMES else "bert"  # NEZHA, which transformers no longer has
+        known["config"] = AutoConfig.for_model(name, tokenizer_class=raw.get("tokenizer_class"))
+    words = FAMILIES[name].words if name in list(FAMILIES) else False
     try:
-        if first == "vocab.txt" and "tokenizer_class" not in own:
+        if first == "vocab.txt" and "tokenizer_class" not in own and not words:
             return BertTokenizer.from_pretrained(folder)
         return AutoTokenizer.from_pretrained(folder, **known)
     except (ValueError, ImportError, OSError, KeyError) as e:

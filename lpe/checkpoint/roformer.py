@@ -66,6 +66,7 @@ FAMILY = bert.FAMILY._replace(
     pooler=(),
     heads={"mlm": bert.MLM, "classifier": bert.POOLING_CLASSIFIER, "tagger": bert.TAGGER, "qa": bert.QA},
     prefix="roformer.",
+    words=True,
     dropped=(),
     computed={"encoder.embed_positions.weight": sinusoids},
     defaults={"vocab_size": 50000, "max_position_embeddings": LENGTH},

