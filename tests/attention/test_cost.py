@@ -21,10 +21,16 @@ LINEAR = {
     "chunked": {"name": "chunked", "chunk_size": 128},
     "linear": {"name": "linear"},
     "linear, causal": {"name": "linear", "causal": True},
+    "star": {"name": "star"},
 }
-# Numbers in memory for each token and head where blocks do not come one after the other. Linear attention makes the scores of all
-# chunks at once, 128 for each token: three such arrays live at a time, beside few numbers of head_dim.
-NUMBERS = {"linear": 3 * 128 + 32, "linear, causal": 3 * 128 + 32}
+# Where blocks do not come one after another: numbers in memory for each token and head; of the largest array for each token.
+# Linear attention makes the scores of all chunks at once, 128 for each token and head: three such arrays live at a time. The
+# largest array of a star is one like q; of such there are k and v of two neighbours, what is made of them, and all gradients.
+AT_ONCE = {
+    "linear": (3 * 128 + 8 * H, N * 128),
+    "linear, causal": (3 * 128 + 8 * H, N * 128),
+    "star": (12 * H, N * H),
+}
 
 
 def flops(jaxpr) -> int:
@@ -89,9 +95,9 @@ def test_work_and_memory_grow_with_the_length(which):
         for length, (products, memory, largest) in zip(LENGTHS, rows, strict=True):
             pairs, passes = N * length * width, 1 if name == "forward" else 5
             assert products <= passes * 4 * H * pairs
-            assert memory <= 4 * N * length * NUMBERS.get(which, width)
-            at_once = length if which in NUMBERS else width
-            assert largest <= max(N * 128 * at_once, 2 * D * length) < length * length
+            numbers, at_once = AT_ONCE.get(which, (width, max(N * 128 * width / length, 2 * D)))
+            assert memory <= 4 * N * length * numbers
+            assert largest <= at_once * length < length * length
 
 
 def test_full_attention_grows_with_the_square():

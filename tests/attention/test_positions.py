@@ -24,6 +24,7 @@ PATTERNS = {
     "full": {"name": "full"},
     "chunked": {"name": "chunked", "chunk_size": 8},
     "linear": {"name": "linear"},
+    "star": {"name": "star", "global_capacity": 3},
     "window": {
         "name": "window", "attention_window": 6, "dilation": [[1, 1, 2, 2]], "global_tokens": "explicit", "global_capacity": 3,
     },
