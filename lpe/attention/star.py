@@ -87,7 +87,7 @@ def mark(batch: dict[str, Array], tok: Tokens) -> Tokens:
 def mask(closed: bool, q_tok: Tokens, k_tok: Tokens, layer: Array, total: int) -> Array:
     """Neighbours on the ring, and every pair with a relay: bool[B, 1, T, S].
 
-    Of a document with one relay, before all others, only the first and the last satellite are length − 2 places apart.
+    A document has one relay, before all others: of its satellites only the first and the last are length − 2 places apart.
     """
     q, k = (x.index for x in (q_tok, k_tok))
     distance = jnp.abs(k[:, None, None, :] - q[:, None, :, None])

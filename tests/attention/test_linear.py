@@ -171,9 +171,9 @@ def test_bfloat16_keeps_sums_in_float32(spec):
     pattern, segment = make({"name": "linear", **spec}), np.ones((1, 600), int)
     ops, tok = operands(pattern, segment.shape), toks(segment)
     low = {n: x.astype(jnp.bfloat16) if n in "qkv" else x for n, x in ops.items()}
-    got, want = (np.asarray(run(pattern.attend, x, tok), np.float64) for x in (low, ops))
-    assert run(pattern.attend, low, tok).dtype == jnp.bfloat16
-    assert np.abs(got - want).max() < 0.03
+    got, want = jax.jit(lambda low, ops: [run(pattern.attend, x, tok) for x in (low, ops)])(low, ops)
+    assert got.dtype == jnp.bfloat16
+    assert np.abs(np.asarray(got, np.float64) - np.asarray(want)).max() < 0.03
 
 
 def test_small_features_have_finite_gradients():
@@ -182,7 +182,7 @@ def test_small_features_have_finite_gradients():
     ops, tok = operands(pattern, segment.shape), toks(segment)
     ops |= {"q": ops["q"] - 60}
     for f in (pattern.attend, pattern.reference):
-        found = with_gradient(f, ops, tok)
+        found = jax.jit(lambda ops, f=f: with_gradient(f, ops, tok))(ops)
         assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(found))
         assert np.abs(found["q"]).max() > 1e-3
 
