@@ -119,6 +119,11 @@ def _softmax_backward(weights: Array, g: Array):
 masked_softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
+def row_sums(x: Array) -> Array:
+    """x.sum(axis=-1) as a product, which on a CPU takes a tenth of the time where x is itself made on the way."""
+    return jnp.matmul(x, jnp.ones((x.shape[-1], 1), x.dtype), precision="highest")[..., 0]
+
+
 class Keys(NamedTuple):
     """Some of the keys that queries see: k, v [B, N, S, H], rotated; keep: bool[B, 1|N, T, S].
 

@@ -61,7 +61,10 @@ def toks(segment: np.ndarray, pattern: AttentionPattern | None = None, mask: np.
     if pattern is None or not pattern.capacity:
         return tok
     mask = some_global(segment, pattern.capacity) if mask is None else mask
-    return pattern.mark({**batch, "global_attention_mask": jnp.asarray(mask)}, tok)
+    try:
+        return pattern.mark({**batch, "global_attention_mask": jnp.asarray(mask)}, tok)
+    except ValueError:  # a pattern that says itself which tokens are global
+        return pattern.mark(batch, tok)
 
 
 def operands(pattern: AttentionPattern, shape: tuple[int, int], seed: int = 0, position: PositionMethod = NEUTRAL) -> dict:

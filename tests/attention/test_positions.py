@@ -23,6 +23,8 @@ REPRESENTATIVES = [
 PATTERNS = {
     "full": {"name": "full"},
     "chunked": {"name": "chunked", "chunk_size": 8},
+    "linear": {"name": "linear"},
+    "star": {"name": "star", "global_capacity": 3},
     "window": {
         "name": "window", "attention_window": 6, "dilation": [[1, 1, 2, 2]], "global_tokens": "explicit", "global_capacity": 3,
     },
@@ -33,6 +35,7 @@ PATTERNS = {
 CAUSAL = {  # of the patterns that have such a form
     "full": {"name": "full", "causal": True},
     "chunked": {"name": "chunked", "chunk_size": 8, "causal": True},
+    "linear": {"name": "linear", "causal": True},
     "window": {"name": "window", "attention_window": 9, "dilation": [[1, 2]], "causal": True},
 }
 
@@ -45,6 +48,16 @@ def check(position: str, spec: dict) -> None:
     first, last = compare(pattern, ops, toks(segment, pattern), method)
     if any(s.axes[0] == "layers" for s in method.specs.values()):
         assert np.abs(first - last).max() > 1e-3
+
+
+def together(position: str, spec: dict) -> bool:
+    """Whether the pattern has the hooks that the method needs."""
+    return hooks(registry.make("positions", {"name": position}, CFG)) - {"embed"} <= make(spec).hooks
+
+
+def refused(position: str, spec: dict) -> None:
+    with pytest.raises(ValueError, match=f"position '{position}' needs the hook '.*which attention '{spec['name']}' does not"):
+        model.initialise(CFG, ()).extend(position={"name": position}, attention=spec)
 
 
 def test_all_patterns_are_here():
@@ -62,7 +75,7 @@ def test_all_hooks_are_here():
 @pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_the_fast_path_equals_the_reference(name, pattern, monkeypatch):
     small_blocks(monkeypatch)
-    check(name, PATTERNS[pattern])
+    (check if together(name, PATTERNS[pattern]) else refused)(name, PATTERNS[pattern])
 
 
 @pytest.mark.parametrize("pattern", CAUSAL)
@@ -119,6 +132,8 @@ def test_the_whole_product(name, pattern, monkeypatch):
     """Each method with each pattern, as given where they go together, and causal."""
     small_blocks(monkeypatch)
     method = registry.make("positions", {"name": name}, CFG)
+    if not together(name, PATTERNS[pattern]):
+        return refused(name, PATTERNS[pattern])
     if "causal_only" not in method.claims:
         check(name, PATTERNS[pattern])
     if pattern in CAUSAL:
