@@ -78,8 +78,7 @@ def read_tokenizer(folder: Path):
 
 
 def _open(folder: Path, first: str):
-    from transformers import AutoConfig, AutoTokenizer, BertTokenizer
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer, BertTokenizer
 
     path = folder / "tokenizer_config.json"
     own = files.read_json(path) if path.is_file() else {}
@@ -94,7 +93,7 @@ def _open(folder: Path, first: str):
     known = {}  # the family alone decides; the model's own values are read by config, which takes a null where these do not
     name = raw.get("model_type")
     if name in list(FAMILIES):
-        name = name if name in CONFIG_MAPPING_NAMES else "bert"  # NEZHA, which transformers no longer has
+        name = name if name in CONFIG_MAPPING else "bert"  # NEZHA, which transformers no longer has
         known["config"] = AutoConfig.for_model(name, tokenizer_class=raw.get("tokenizer_class"))
     words = FAMILIES[name].words if name in list(FAMILIES) else False
     try:
