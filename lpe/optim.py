@@ -131,6 +131,8 @@ def frozen_layers(made: Plan, specs: dict[str, Spec]) -> int:
     below = ("embeddings/", "position/")
     if any(t.any() for p, t in made.train.items() if p.startswith(below) and p not in stacked):
         return 0
+    if len({specs[p].shape[0] for p in stacked}) > 1:  # positions by layer beside layers that share their weights
+        return 0
     stacks = [np.broadcast_to(t.ravel(), specs[p].shape[0]) for p, t in made.train.items() if p in stacked]
     return int(np.logical_and.accumulate(~np.any(stacks, axis=0)).sum())
 

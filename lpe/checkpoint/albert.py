@@ -56,8 +56,8 @@ FAMILY = bert.FAMILY._replace(
     decoder_bias="predictions.decoder.bias",
     dropped=("sop_classifier.",),  # sentence-order head
     defaults={
-        "vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384,
-        "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        "num_attention_heads": 64, "intermediate_size": 16384, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
         "embedding_size": 128, "num_hidden_groups": 1,
     },
     fixed={

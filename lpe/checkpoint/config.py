@@ -58,6 +58,7 @@ def _names(x: Any) -> bool:
     return isinstance(x, list | tuple) and all(isinstance(n, str) for n in x)
 
 
+YES_NO = (lambda x: isinstance(x, bool), "true or false", True)
 SIZE = (_size, "a whole number above 0, without quotes or point", False)
 DROPOUT = (lambda x: _number(x) and 0 <= x < 1, "a number from 0 up to, not including, 1", False)
 # What a value may be: the check, its words, and whether null stands for the default, as far as stock transformers allows it.
@@ -81,11 +82,22 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
         False,
     ),
     "pad_token_id": (lambda x: type(x) is int, "a whole number", True),
-    "tie_word_embeddings": (lambda x: isinstance(x, bool), "true or false", True),
+    "tie_word_embeddings": YES_NO,
     "num_labels": (_size, SIZE[1], True),
     "id2label": (lambda x: isinstance(x, dict), "a map from numbers to names", True),
     "architectures": (lambda x: isinstance(x, str) or _names(x), "a list of names, or one name", True),
 }
+KINDS |= dict.fromkeys(
+    (
+        "norm_bias", "classifier_bias", "attention_bias", "mlp_bias", "decoder_bias", "rotary_value", "use_bias",
+        "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias",
+    ),
+    YES_NO,
+)  # fmt: skip
+KINDS |= dict.fromkeys(
+    ("num_hidden_groups", "d_kv", "head_dim", "n_inner", "n_positions", "max_trained_positions", "global_attn_every_n_layers"),
+    (_size, SIZE[1], True),
+)
 # Fields that change the computation, with the only value that lpe computes.
 FIXED = {
     "position_embedding_type": "absolute",

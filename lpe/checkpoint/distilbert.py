@@ -60,7 +60,6 @@ FAMILY = bert.FAMILY._replace(
         "attention_dropout": "attention_probs_dropout_prob",
     },
     absent=frozenset({"type_vocab_size", "layer_norm_eps"}),
-    defaults={"num_hidden_layers": 6},
     carried=frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_", "sinusoidal_pos_embds"}),
     fields=fields,
 )  # fmt: skip

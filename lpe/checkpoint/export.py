@@ -1,6 +1,5 @@
 """Writes a model as an ordinary Hugging Face folder that stock transformers loads."""
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,8 +40,12 @@ def save(
         tensors[about.decoder_bias] = params["mlm_head"]["bias"]
     long = dataclasses.replace(cfg, **{k: v for k, v in changed.items() if k == "max_position_embeddings"})
     tensors |= {prefix + name: make(long) for name, make in about.computed.items()}
-    if tokenizer is not None and max_length is not None:
-        tokenizer = copy.deepcopy(tokenizer)  # the model's own stays without a maximum
-        tokenizer.model_max_length = max_length
     written = config.write(cfg, family, heads, raw, dtype, changed)
-    files.write_folder(folder, written, tensors, dtype, tokenizer)
+    before = getattr(tokenizer, "model_max_length", None)  # the model's own stays without a maximum; not all can be copied
+    try:
+        if tokenizer is not None and max_length is not None:
+            tokenizer.model_max_length = max_length
+        files.write_folder(folder, written, tensors, dtype, tokenizer)
+    finally:
+        if tokenizer is not None:
+            tokenizer.model_max_length = before

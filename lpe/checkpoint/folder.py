@@ -6,6 +6,7 @@ from pathlib import Path
 from lpe import assets
 from lpe.checkpoint import files
 from lpe.checkpoint.config import FAMILIES
+from lpe.checkpoint.family import Family
 
 EMBEDDED = ", ".join(assets.CHECKPOINTS)
 log = logging.getLogger(__name__)
@@ -68,8 +69,12 @@ def read_tokenizer(folder: Path):
         files.refuse_pointer(path)
         if path.suffix == ".json":
             files.read_json(path)
-    tokenizer = _open(folder, there[0].name)
+    raw = next((files.read_json(folder / n) for n in files.CONFIGS if (folder / n).is_file()), {})
+    family = FAMILIES[raw["model_type"]] if raw.get("model_type") in list(FAMILIES) else None
+    tokenizer = _open(folder, there[0].name, raw, family)
     if tokenizer is not None:
+        if family is not None and "type_vocab_size" in family.absent:  # a model without token types takes none
+            tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
         tokenizer.model_max_length = int(1e30)
         if tokenizer.is_fast:
             tokenizer.backend_tokenizer.no_truncation()
@@ -77,7 +82,7 @@ def read_tokenizer(folder: Path):
     return tokenizer
 
 
-def _open(folder: Path, first: str):
+def _open(folder: Path, first: str, raw: dict, family: Family | None):
     from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer, BertTokenizer
 
     path = folder / "tokenizer_config.json"
@@ -89,17 +94,18 @@ def _open(folder: Path, first: str):
             folder,
         )
         return None
-    raw = next((files.read_json(folder / n) for n in files.CONFIGS if (folder / n).is_file()), {})
     known = {}  # the family alone decides; the model's own values are read by config, which takes a null where these do not
-    name = raw.get("model_type")
-    if name in list(FAMILIES):
-        name = name if name in CONFIG_MAPPING else "bert"  # NEZHA, which transformers no longer has
+    if family is not None:
+        name = raw["model_type"] if raw["model_type"] in CONFIG_MAPPING else "bert"  # NEZHA, which transformers no longer has
         known["config"] = AutoConfig.for_model(name, tokenizer_class=raw.get("tokenizer_class"))
-    words = FAMILIES[name].words if name in list(FAMILIES) else False
+    words = family is not None and family.words
     try:
         if first == "vocab.txt" and "tokenizer_class" not in own and not words:
             return BertTokenizer.from_pretrained(folder)
-        return AutoTokenizer.from_pretrained(folder, **known)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **known)
+        if hasattr(tokenizer, "__setstate__") and words and tokenizer.is_fast:
+            tokenizer.__setstate__(tokenizer.__dict__)  # transformers 5.24 forgets the segmenter, but in this method
+        return tokenizer
     except (ValueError, ImportError, OSError, KeyError) as e:
         log.warning("%s: transformers makes no tokenizer of these files, so there is none: %s", folder, str(e).splitlines()[0])
         return None

@@ -134,7 +134,7 @@ def _leave_out(tensors: dict[str, np.ndarray], family: Family, cfg: BertConfig, 
     _drop(tensors, family.dropped, source)
     for key, make in family.computed.items():
         x, want = tensors.pop(key, None), make(cfg)
-        if x is not None and (x.shape != want.shape or not np.allclose(x, want, rtol=0, atol=1e-3)):
+        if x is not None and (x.shape != want.shape or not np.allclose(x, want, rtol=0, atol=2**-8)):
             raise ValueError(
                 f"{source}: {key} is not the constant of shape {want.shape} that it should be; lpe computes it and cannot use "
                 f"another. If it is of no importance, leave it out: from_pretrained(…, ignore={key!r})"

@@ -151,8 +151,8 @@ FAMILY = Family(
     },
     absent=frozenset({"type_vocab_size", "hidden_dropout_prob"}),
     defaults={
-        "vocab_size": 50368, "intermediate_size": 1152, "num_hidden_layers": 22, "attention_probs_dropout_prob": 0.0,
-        "max_position_embeddings": 8192, "layer_norm_eps": 1e-5, "pad_token_id": 50283,
+        "intermediate_size": 1152, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
+        "pad_token_id": 50283,
     },
     fixed={"causal_mask": False},
     carried=frozenset({

@@ -21,7 +21,6 @@ FAMILY = bert.FAMILY._replace(
     classes="Nezha",
     encoder=(*bert.EMBEDDINGS, *bert.LAYERS),
     prefix="nezha.",
-    defaults={"vocab_size": 21128},
     carried=frozenset({"use_relative_position"}),
     own=frozenset({"max_relative_position"}),
     position=position,

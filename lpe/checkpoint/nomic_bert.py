@@ -95,7 +95,7 @@ FAMILY = bert.FAMILY._replace(
         "layer_norm_epsilon": "layer_norm_eps", "resid_pdrop": "hidden_dropout_prob",
         "attn_pdrop": "attention_probs_dropout_prob",
     },
-    defaults={"vocab_size": 30528, "hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     fixed={
         "prenorm": False, "causal": False, "parallel_block": False, "use_rms_norm": False, "rotary_emb_fraction": 1.0,
         "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "scale_attn_by_inverse_layer_idx": False,

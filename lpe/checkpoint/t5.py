@@ -92,8 +92,8 @@ FAMILY = Family(
         "type_vocab_size", "hidden_act", "attention_probs_dropout_prob", "initializer_range", "max_position_embeddings",
     }),
     defaults={
-        "vocab_size": 32128, "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048,
-        "layer_norm_eps": 1e-6, "max_position_embeddings": LENGTH, "d_kv": 64, "feed_forward_proj": "relu",
+        "num_attention_heads": 8, "intermediate_size": 2048, "layer_norm_eps": 1e-6, "max_position_embeddings": LENGTH,
+        "d_kv": 64, "feed_forward_proj": "relu",
     },
     carried=frozenset({
         "initializer_factor", "num_decoder_layers", "dense_act_fn", "is_gated_act", "scale_decoder_outputs",
@@ -110,5 +110,5 @@ FAMILY = Family(
 )  # fmt: skip
 MT5 = FAMILY._replace(
     classes="MT5",
-    defaults={**FAMILY.defaults, "vocab_size": 250112, "feed_forward_proj": "gated-gelu", "intermediate_size": 1024},
+    defaults={**FAMILY.defaults, "num_attention_heads": 6, "feed_forward_proj": "gated-gelu", "intermediate_size": 1024},
 )

@@ -114,8 +114,8 @@ def from_rule(
     def adopt(loaded: dict[str, Array], key: Array) -> dict[str, Array]:
         if "table" not in loaded:
             raise ValueError(
-                f"positions.{method}: this model has no trained position table to read; load the checkpoint again with "
-                f'position={{"name": "{method}", …}}, or choose a method without a table'
+                f"positions.{method}: this model has no trained position table to read; if its checkpoint has one, load it "
+                f'again with position={{"name": "{method}", …}}, else choose a method without a table, as rope_yarn'
             )
         table = jnp.asarray(loaded["table"])[: r + n]
         if max_length is None or max_length > n:

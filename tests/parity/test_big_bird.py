@@ -110,7 +110,7 @@ def test_answers_are_refused_by_name(tmp_path):
     assert lpe.from_pretrained(tmp_path, ignore="qa_classifier.").recipe.heads == ()
 
 
-def test_a_longer_table_and_a_window(tmp_path):
+def test_a_longer_table_and_a_window(tmp_path, record_property):
     theirs = reference.tiny("big_bird", "base")
     theirs.save_pretrained(tmp_path / "in")
     ours = lpe.from_pretrained(tmp_path / "in")
@@ -119,7 +119,9 @@ def test_a_longer_table_and_a_window(tmp_path):
     long.save_pretrained(tmp_path / "out")
     back = type(theirs).from_pretrained(tmp_path / "out").eval()
     compatible = long.extend(attention={**dict(long.recipe.attention), "hf_compat": True})
-    assert reference.error(compatible.encode(inputs), reference.run(back, inputs), inputs) < 1e-4
+    found = reference.error(compatible.encode(inputs), reference.run(back, inputs), inputs)
+    assert found < 1e-4
+    record_property("parity", json.dumps({"family": "big_bird", "head": "extended", "error": found}))
     window = long.extend(attention={"name": "window", "attention_window": 300})
     full = long.extend(attention={"name": "full"})
     assert reference.error(window.encode(inputs), np.asarray(full.encode(inputs)), inputs) < 1e-5

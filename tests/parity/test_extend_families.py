@@ -1,5 +1,7 @@
 """Every imported family can be extended: a longer table, another rotary scaling, a window."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tests.parity import reference
 from tests.parity.test_golden import GOLDEN
 
 N = 16  # positions in training, where there is a limit
-TABLES = ["bert", "roberta", "longformer", "distilbert", "electra", "albert"]
+TABLES = ["bert", "roberta", "xlm-roberta", "longformer", "distilbert", "electra", "albert"]
 SCALINGS = {
     "linear": ({"name": "rope_linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
     "dynamic": ({"name": "rope_dynamic", "factor": 2.0, "max_length": 64}, {"rope_type": "dynamic", "factor": 2.0}),
@@ -51,7 +53,7 @@ def batch(model: lpe.Model, lengths: list[int]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("family", TABLES)
-def test_a_longer_table(family, loaded, tmp_path):
+def test_a_longer_table(family, loaded, tmp_path, record_property):
     """Short texts are as before, long ones have a value, and stock transformers reads the longer table."""
     theirs, model = loaded(family)
     long = model.extend(max_length=3 * N, position={"name": "hierarchical"})
@@ -65,11 +67,12 @@ def test_a_longer_table(family, loaded, tmp_path):
     found = reference.error(long.encode(wide), reference.run(back, wide), wide)
     print(f"parity extended {family}, hierarchical: {found:.1e}")
     assert found < 1e-4
+    record_property("parity", json.dumps({"family": family, "head": "extended", "error": found}))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("family", ["modernbert", "nomic_bert"])
-def test_another_rotary_scaling(family, scaling, loaded, tmp_path):
+def test_another_rotary_scaling(family, scaling, loaded, tmp_path, record_property):
     """As transformers computes it from rope_parameters; ModernBERT's windows keep their own positions."""
     ours, fields = SCALINGS[scaling]
     theirs, model = loaded(family)
@@ -85,6 +88,7 @@ def test_another_rotary_scaling(family, scaling, loaded, tmp_path):
     found = reference.error(long.encode(inputs), want, inputs)
     print(f"parity extended {family}, {scaling}: {found:.1e}")
     assert found < 1e-4
+    record_property("parity", json.dumps({"family": family, "head": "extended", "error": found}))
     longer = model.extend(max_length=64)
     assert reference.error(longer.encode(inputs), want, inputs) > 1e-3
     assert reference.error(longer.encode(inputs), reference.run(theirs, inputs), inputs) < 1e-4  # the same, only further

@@ -1,6 +1,7 @@
 """Longformer equals transformers on torch, within 1e-4, and so does one made of a BERT or a RoBERTa by its authors' recipe."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -52,8 +53,8 @@ def reload(model: PreTrainedModel, folder, **options) -> lpe.Model:
 
 
 @pytest.mark.parametrize("head, attention_window", CASES)
-def test_parity(head, attention_window, tmp_path):
-    theirs = tiny(head, attention_window)
+def test_parity(head, attention_window, tmp_path, record_property):
+    theirs, worst = tiny(head, attention_window), 0.0
     assert all((p != 0).all() and (p != 1).all() for p in theirs.parameters())
     ours = reload(theirs, tmp_path)
     assert ours.recipe.family == "longformer" and ours.max_length == POSITIONS
@@ -63,6 +64,8 @@ def test_parity(head, attention_window, tmp_path):
             found = reference.compare(ours, theirs, head, marked)
             print(f"parity longformer {head}, window {attention_window}, {kind} global tokens, padded {side}: {found:.1e}")
             assert found < 1e-4, (side, kind)
+            worst = max(worst, found)
+    record_property("parity", json.dumps({"family": "longformer", "head": head, "error": worst}))
 
 
 def test_windows_belong_to_their_layers(tmp_path):
