@@ -186,7 +186,7 @@ def test_dropout_keeps_its_share():
 
 
 WRONG = [
-    *[({"attention_window": w}, "whole numbers from 1 to 1048576") for w in (0, -2, 2.0, True, "512", None, [4, 0])],
+    *[({"attention_window": w}, "whole numbers from 1 to 1048576") for w in (0, -2, 2.0, True, "512", [4, 0])],
     ({"attention_window": [4, 4, 4]}, r"\[4, 4, 4\] has 3 values, allowed is a divisor of num_hidden_layers=2"),
     ({"attention_window": []}, "has 0 values, allowed is a divisor of num_hidden_layers=2"),
     *[({"dilation": g}, "dilation=.*whole numbers from 1 to 1024") for g in (0, -1, 1.5, 1025, [1, [1, 0]])],
@@ -212,6 +212,19 @@ WRONG = [
 def test_bad_options_are_refused(kw, message):
     with pytest.raises(ValueError, match=r"attention\.window: .*" + message):
         window.make(CFG, **kw)
+
+
+@pytest.mark.parametrize("length", [9, 300])
+def test_no_window_is_full_attention(length):
+    """In single layers, beside others that have one, and with holes."""
+    pattern, full = make({"name": "window", "attention_window": [None, 4]}), make({"name": "full"})
+    segment = segments(length)
+    ops, tok = operands(pattern, segment.shape), toks(segment)
+    for layer, same in ((0, True), (1, False)):
+        got, want = (np.asarray(run(p.attend, ops, tok, layer)) for p in (pattern, full))
+        assert (np.abs(got - want).max() < 1e-5) == same
+        mask = np.broadcast_to(pattern.mask(tok, tok, layer, length), (*got.shape[:1], 1, length, length))
+        assert mask.all() == same
 
 
 def test_keys_of_other_shapes_are_refused():

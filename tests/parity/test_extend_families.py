@@ -58,7 +58,9 @@ def test_a_longer_table(family, loaded, tmp_path, record_property):
     theirs, model = loaded(family)
     long = model.extend(max_length=3 * N, position={"name": "hierarchical"})
     short, wide = batch(model, [N, 5]), batch(model, [3 * N, 40])
-    np.testing.assert_array_equal(np.asarray(long.encode(short)), np.asarray(model.encode(short)))
+    rows = model.position_table()
+    np.testing.assert_array_equal(long.position_table()[: len(rows)], rows)
+    np.testing.assert_allclose(long.encode(short), model.encode(short), rtol=0, atol=1e-5)  # other programs, other roundings
     assert np.isfinite(long.encode(wide)).all()
     with pytest.raises(ValueError, match="is longer than the 16 positions of 'learned'"):
         model.encode(wide)
@@ -94,7 +96,7 @@ def test_another_rotary_scaling(family, scaling, loaded, tmp_path, record_proper
     assert reference.error(longer.encode(inputs), reference.run(theirs, inputs), inputs) < 1e-4  # the same, only further
     long.save_pretrained(tmp_path / "out")
     again = lpe.from_pretrained(tmp_path / "out")
-    np.testing.assert_array_equal(again.encode(inputs), long.encode(inputs))
+    np.testing.assert_allclose(again.encode(inputs), long.encode(inputs), rtol=0, atol=1e-5)
     assert again.recipe.position == long.recipe.position or scaling != "linear"  # others are written with their defaults
     back = type(theirs).from_pretrained(tmp_path / "out").eval()
     assert reference.error(reference.run(back, inputs), want, inputs) < 1e-5

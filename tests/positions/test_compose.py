@@ -167,7 +167,7 @@ def test_a_table_that_was_left_out_is_missed_by_name():
 def test_what_no_stock_class_has_is_not_saved_as_one(position, tmp_path):
     m = tiny().extend(position=position)
     for act in (lambda: m.save_pretrained(tmp_path / "m"), m.position_table):
-        with pytest.raises(ValueError, match="acts within attention, and no stock class that lpe writes does so"):
+        with pytest.raises(ValueError, match="acts within attention, and no stock bert class does so"):
             act()
     assert not (tmp_path / "m").exists()
     causal = tiny().extend(attention={"name": "full", "causal": True})

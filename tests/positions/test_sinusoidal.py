@@ -25,5 +25,5 @@ def test_far_positions_are_those_of_float64_as_far_as_float32_can_tell():
 def test_an_odd_hidden_size_is_refused():
     cfg = config(d=16)
     object.__setattr__(cfg, "hidden_size", 15)
-    with pytest.raises(ValueError, match="hidden_size=15, but sines and cosines come in pairs"):
+    with pytest.raises(ValueError, match="embeddings have a width of 15, but sines and cosines come in pairs"):
         sinusoidal.make(cfg)
