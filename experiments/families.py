@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> None:
     before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     table = page(json.loads(FIGURES.read_text(encoding="utf-8")))
-    readme.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+    readme.write_text(before + BEGIN + "\n" + table + "\n" + END + after, encoding="utf-8")
     print(table)
 
 

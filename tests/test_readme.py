@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments import families
 from lpe import registry
+from lpe.checkpoint import config
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -68,6 +70,17 @@ def test_its_commands_name_what_is_there():
 
 def test_its_speeds_of_windows_are_those_of_the_committed_benchmark():
     assert (ROOT / "experiments/results/bench_attention/table.md").read_text(encoding="utf-8") in README
+
+
+def test_its_speeds_of_patterns_are_those_of_the_committed_benchmark():
+    assert (ROOT / "experiments/results/bench_patterns/table.md").read_text(encoding="utf-8") in README
+
+
+def test_its_page_of_families_is_made_from_the_committed_figures():
+    figures = json.loads(families.FIGURES.read_text(encoding="utf-8"))
+    assert families.BEGIN + "\n" + families.page(figures) + "\n" + families.END in README
+    assert {f["family"] for f in figures} == set(families.TITLES) >= set(config.FAMILIES)
+    assert all(f["error"] < 1e-4 for f in figures)
 
 
 def test_its_speeds_are_those_of_the_committed_benchmark():

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import lpe
 from lpe.checkpoint.config import FAMILIES
@@ -100,6 +101,27 @@ def test_another_rotary_scaling(family, scaling, loaded, tmp_path, record_proper
     assert again.recipe.position == long.recipe.position or scaling != "linear"  # others are written with their defaults
     back = type(theirs).from_pretrained(tmp_path / "out").eval()
     assert reference.error(reference.run(back, inputs), want, inputs) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["rope_linear", "rope_ntk"])
+def test_roformer_with_another_table_of_sines(name, loaded, record_property):
+    """The reference reads its sines from a table, so one of scaled frequencies is a scaled model; values turn with it."""
+    theirs, model = loaded("roformer")
+    d = model.config.head_dim
+    inv_freq = {"rope_linear": 10000.0, "rope_ntk": 10000.0 * 4 ** (d / (d - 2))}[name] ** -(np.arange(0, d, 2) / d)
+    angle = np.arange(4 * N)[:, None] * inv_freq / (4 if name == "rope_linear" else 1)
+    other = reference.tiny("roformer", "base", max_position_embeddings=4 * N)
+    state = {k: x for k, x in theirs.state_dict().items() if "embed_positions" not in k}
+    other.load_state_dict(state, strict=False)
+    other.encoder.embed_positions.weight.data = torch.tensor(np.concatenate([np.sin(angle), np.cos(angle)], 1)).float()
+    long = model.extend(position={"name": name, "factor": 4.0})
+    inputs = reference.batch(theirs.config, [4 * N, 4 * N], "right")
+    found = reference.error(long.encode(inputs), reference.run(other.eval(), inputs), inputs)
+    print(f"parity extended roformer, {name}: {found:.1e}")
+    assert found < 1e-4
+    record_property("parity", json.dumps({"family": "roformer", "head": "extended", "error": found}))
+    plain = model.extend(max_length=4 * N)
+    assert reference.error(plain.encode(inputs), reference.run(other, inputs), inputs) > 1e-3
 
 
 def test_roformer_keeps_what_belongs_to_its_weights(loaded):

@@ -59,7 +59,7 @@ MUTANTS = [
     ("rope", '"rope", rope_theta', '"rope", 10000.0'),
     ("by_layer", "[layers[i % len(layers)] for", "[layers[-1] for"),
     ("by_layer", "for m in made], q", "for m in made[:1] * 2], q"),
-    ("by_layer", "rope_theta\": 160000.0", "rope_theta\": 16000.0"),
+    ("by_layer", 'rope_theta": 160000.0', 'rope_theta": 16000.0'),
     ("rope", "rotary_value=rotary_value", "rotary_value=not rotary_value"),
     ("rotary", "a * cos - b * sin, b * cos + a * sin", "a * cos + b * sin, b * cos - a * sin"),
     ("rotary", "np.arange(0, d, 2) / d", "np.arange(0, d, 2) / (d // 2)"),
