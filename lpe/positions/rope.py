@@ -26,8 +26,7 @@ def make(
     Raises:
       ValueError: a value outside its range.
     """
-    on = rotary.pairs(cfg, "rope", rope_theta, layout, partial_rotary_factor)
-    checks.one_of("rope", "rotary_value", rotary_value, (False, True))
+    on = rotary.pairs(cfg, "rope", rope_theta, layout, partial_rotary_factor, rotary_value)
     if max_length is not None:
         checks.whole("rope", "max_length", max_length, 1, checks.REACH)
-    return rotary.from_frequencies(on, on.inv_freq, max_length=max_length, rotary_value=rotary_value)
+    return rotary.from_frequencies(on, on.inv_freq, max_length=max_length)

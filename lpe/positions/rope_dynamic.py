@@ -18,6 +18,7 @@ def make(
     rope_theta: float = 10000.0,
     layout: str = "half",
     partial_rotary_factor: float = 1.0,
+    rotary_value: bool = False,
     factor: float = 1.0,
     max_length: int | None = None,
     original_max_position_embeddings: int | None = None,
@@ -29,6 +30,7 @@ def make(
       rope_theta: base b of the trained model, above 1.
       layout: "half" or "interleaved"; it belongs to the weights.
       partial_rotary_factor: share of a head's channels that turn, the first ones.
+      rotary_value: values turn too, as in some RoFormers; it belongs to the weights.
       factor: f, from 1; with 1 the base follows L'/L.
       max_length: positions offered. Default: no limit.
       original_max_position_embeddings: L, positions in training. Default: those of the model's trained table.
@@ -36,7 +38,7 @@ def make(
     Raises:
       ValueError: a value outside its range.
     """
-    on = rotary.pairs(cfg, "rope_dynamic", rope_theta, layout, partial_rotary_factor, least=4)
+    on = rotary.pairs(cfg, "rope_dynamic", rope_theta, layout, partial_rotary_factor, rotary_value, least=4)
     f = checks.number("rope_dynamic", "factor", factor, 1)
     n = rotary.original_length(cfg, "rope_dynamic", original_max_position_embeddings)
     if max_length is not None:

@@ -20,6 +20,7 @@ def make(
     rope_theta: float = 10000.0,
     layout: str = "half",
     partial_rotary_factor: float = 1.0,
+    rotary_value: bool = False,
     factor: float | None = None,
     max_length: int | None = None,
     original_max_position_embeddings: int | None = None,
@@ -34,6 +35,7 @@ def make(
       rope_theta: base b of the trained model, above 1.
       layout: "half" or "interleaved"; it belongs to the weights.
       partial_rotary_factor: share of a head's channels that turn, the first ones.
+      rotary_value: values turn too, as in some RoFormers; it belongs to the weights.
       factor: s, from 1. Default: max_length / original_max_position_embeddings; 4 where that is not given either.
       max_length: positions offered. Default: ⌊factor · original_max_position_embeddings⌋.
       original_max_position_embeddings: L, positions in training. Default: those of the model's trained table.
@@ -44,7 +46,7 @@ def make(
     Raises:
       ValueError: a value outside its range.
     """
-    on = rotary.pairs(cfg, "rope_longrope", rope_theta, layout, partial_rotary_factor)
+    on = rotary.pairs(cfg, "rope_longrope", rope_theta, layout, partial_rotary_factor, rotary_value)
     far = rotary.reach(cfg, "rope_longrope", factor, max_length, original_max_position_embeddings, least=2)
     lists = {"short_factor": (short_factor, 1.0), "long_factor": (long_factor, far.factor)}
     short, long = (

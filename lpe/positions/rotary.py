@@ -22,18 +22,32 @@ OF_WEIGHTS = ("rope_theta", "layout", "partial_rotary_factor", "rotary_value", "
 
 
 class Pairs(NamedTuple):
-    """What is turned. d: channels that turn; theta: base b; inv_freq: b^(−2k/d), f64[d/2]."""
+    """What is turned. d: channels that turn; theta: base b; inv_freq: b^(−2k/d), f64[d/2]; values: whether values turn too.
+
+    Values turn by their place alone, so that a shift of all positions shows.
+    """
 
     d: int
     theta: float
     layout: str
     inv_freq: np.ndarray
+    values: bool
 
 
-def pairs(cfg, method: str, rope_theta: float, layout: str, partial_rotary_factor: float, *, least: int = 2) -> Pairs:
+def pairs(
+    cfg,
+    method: str,
+    rope_theta: float,
+    layout: str,
+    partial_rotary_factor: float,
+    rotary_value: bool = False,
+    *,
+    least: int = 2,
+) -> Pairs:
     """The pairs of channels of a head. Raises ValueError for options out of range, or fewer than `least` channels."""
     theta = checks.number(method, "rope_theta", rope_theta, 1, above=True)
     checks.one_of(method, "layout", layout, LAYOUTS)
+    checks.one_of(method, "rotary_value", rotary_value, (False, True))
     share = checks.number(method, "partial_rotary_factor", partial_rotary_factor, 0, 1, above=True)
     d = int(cfg.head_dim * share)
     if d % 2 or d < least:
@@ -41,7 +55,7 @@ def pairs(cfg, method: str, rope_theta: float, layout: str, partial_rotary_facto
             f"positions.{method}: with partial_rotary_factor={partial_rotary_factor!r}, {d} of the {cfg.head_dim} channels of "
             f"a head would turn, and an even number from {least} is needed"
         )
-    return Pairs(d, theta, layout, inverse_frequencies(theta, d))
+    return Pairs(d, theta, layout, inverse_frequencies(theta, d), rotary_value)
 
 
 def inverse_frequencies(theta: float, d: int) -> np.ndarray:
@@ -90,7 +104,6 @@ def from_frequencies(
     *,
     attention_factor: float = 1.0,
     max_length: int | None = None,
-    rotary_value: bool = False,
     claims: frozenset[str] = frozenset(),
 ) -> PositionMethod:
     """A PositionMethod that turns queries and keys.
@@ -100,7 +113,6 @@ def from_frequencies(
       inv_freq: f64[d/2]; or (length i32[B, T]) -> f32[B, T, d/2], by the tokens' own sequence length.
       attention_factor: multiplies cos and sin, hence both queries and keys.
       max_length: positions offered, None = no limit.
-      rotary_value: values turn too, by their place alone, so that a shift of all positions shows.
       claims: beside "relative".
     """
     by_length = inv_freq if callable(inv_freq) else lambda length: jnp.asarray(inv_freq, jnp.float32)
@@ -109,10 +121,10 @@ def from_frequencies(
         return turn(x_BTNH, tok.position[..., None].astype(jnp.float32) * by_length(tok.length), on, attention_factor)
 
     def rotate(params: dict, q_BTNH: Array, k_BSNH: Array, v_BSNH: Array, q_tok: Tokens, k_tok: Tokens):
-        value = turned(v_BSNH, k_tok) if rotary_value else v_BSNH
+        value = turned(v_BSNH, k_tok) if on.values else v_BSNH
         return turned(q_BTNH, q_tok), turned(k_BSNH, k_tok), value
 
-    return PositionMethod({}, rotate=rotate, max_length=max_length, claims=claims if rotary_value else claims | {"relative"})
+    return PositionMethod({}, rotate=rotate, max_length=max_length, claims=claims if on.values else claims | {"relative"})
 
 
 def turn(x_BTNH: Array, angle_BTK: Array, on: Pairs, scale: float | Array = 1.0) -> Array:

@@ -128,13 +128,15 @@ def test_roformer_keeps_what_belongs_to_its_weights(loaded):
     """Pairs of neighbours turn, values too, in every scaling."""
     _, model = loaded("roformer")
     short = batch(model, [N, 5])
-    for spec in ({"name": "rope_linear", "factor": 1.0}, {"name": "rope_ntk", "factor": 1.0}):
-        if "rotary_value" not in dict(model.extend(position=spec).recipe.position[0]):
-            same = model.extend(position={"name": "rope", "rotary_value": False})
-        else:
-            same = model
-        np.testing.assert_allclose(model.extend(position=spec).encode(short), same.encode(short), rtol=0, atol=1e-5)
-    assert dict(model.extend(position={"name": "rope_yarn", "factor": 4}).recipe.position[0])["layout"] == "interleaved"
+    for name in ("rope_linear", "rope_ntk", "rope_dynamic", "rope_yarn", "rope_longrope"):
+        same = model.extend(position={"name": name, "factor": 1.0})
+        spec = dict(same.recipe.position[0])
+        assert (spec["layout"], spec["rotary_value"]) == ("interleaved", True)
+        np.testing.assert_allclose(same.encode(short), model.encode(short), rtol=0, atol=1e-5)
+    with pytest.raises(
+        ValueError, match="'xpos' turns queries and keys alone, and these weights were trained with values that"
+    ):
+        model.extend(position={"name": "xpos"}, attention={"name": "full", "causal": True})
 
 
 @pytest.mark.parametrize("family", [*FAMILIES])

@@ -60,7 +60,7 @@ MUTANTS = [
     ("by_layer", "[layers[i % len(layers)] for", "[layers[-1] for"),
     ("by_layer", "for m in made], q", "for m in made[:1] * 2], q"),
     ("by_layer", 'rope_theta": 160000.0', 'rope_theta": 16000.0'),
-    ("rope", "rotary_value=rotary_value", "rotary_value=not rotary_value"),
+    ("rope", "partial_rotary_factor, rotary_value)", "partial_rotary_factor, not rotary_value)"),
     ("rotary", "a * cos - b * sin, b * cos + a * sin", "a * cos + b * sin, b * cos - a * sin"),
     ("rotary", "np.arange(0, d, 2) / d", "np.arange(0, d, 2) / (d // 2)"),
     ("rotary", "np.arange(0, d, 2) / d", "np.arange(1, d + 1, 2) / d"),
