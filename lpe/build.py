@@ -191,8 +191,8 @@ def keep_weights(before: tuple, wanted: tuple) -> tuple:
         if registry.takes("positions", spec, "rope_theta"):
             if old.get("rotary_value") and not registry.takes("positions", spec, "rotary_value"):
                 raise ValueError(
-                    f"position {spec['name']!r} turns queries and keys alone, and these weights were trained with values that turn "
-                    "too (rotary_value); take a method that has this option, as rope_linear or rope_yarn"
+                    f"position {spec['name']!r} turns queries and keys alone, and these weights were trained with values that "
+                    "turn too (rotary_value); take a method that has this option, as rope_linear or rope_yarn"
                 )
             own = {k: v for k, v in old.items() if k in rotary.OF_WEIGHTS and registry.takes("positions", spec, k)}
             spec = {**own, **spec}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from lpe.tokens import Tokens
@@ -91,14 +92,25 @@ def _backward(attend: Callable, band: Band, kept: tuple[Operands, Places], g: Ar
         _, pull = jax.vjp(lambda shared, q, k, v: attend(shared, q, k, v, places, i), x.shared, *_cut(band, x, i))
         shared, *parts = pull(_slice(g, i * band.size, band.size, 2))
         sums = [_added(t, part, i * band.size) for t, part in zip(total[1:], parts, strict=True)]
-        return Operands(jax.tree.map(jnp.add, total.shared, shared), *sums), None
+        return Operands(jax.tree.map(plus, total.shared, shared), *sums), None
 
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), x)
     total = jax.lax.scan(step, zeros, jnp.arange(x.q.shape[2] // band.size))[0]
-    return jax.tree.map(lambda t, leaf: t.astype(leaf.dtype), total, x), None
+    return jax.tree.map(gradient, total, x), None
 
 
 _over_blocks.defvjp(_forward, _backward)
+
+
+def plus(total: Array, part: Array) -> Array:
+    """The sum of two gradients; that of a whole number, such as a layer's choice of a method, is none."""
+    return total if part.dtype == jax.dtypes.float0 else total + part
+
+
+def gradient(total: Array, x: Array) -> Array | np.ndarray:
+    """`total` as jax wants the gradient of x."""
+    inexact = jnp.issubdtype(x.dtype, jnp.inexact)
+    return total.astype(x.dtype) if inexact else np.zeros(x.shape, jax.dtypes.float0)
 
 
 def _added(total: Array, part: Array, start: Array) -> Array:

@@ -15,6 +15,7 @@ from jax import Array
 
 from lpe.attention import base
 from lpe.attention.base import Keys, Sums
+from lpe.attention.blocks import gradient, plus
 from lpe.linear import Dropout
 from lpe.positions.base import Bound
 from lpe.tokens import Tokens
@@ -116,11 +117,11 @@ def _backward(attend: Callable, kept: tuple[Operands, Places], g: Array):
         )  # fmt: skip
         shared, q, *parts = pull(g)
         sums = [_added(t, part, picked) for t, part in zip(total[1:], parts, strict=True)]
-        return (jax.tree.map(jnp.add, total[0], shared), *sums), q
+        return (jax.tree.map(plus, total[0], shared), *sums), q
 
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (x.shared, x.k, x.v))
     (shared, k, v), q = jax.lax.scan(step, zeros, (x.q, at.q_tok, at.picked, jnp.arange(len(x.q)), g))
-    return jax.tree.map(lambda t, leaf: t.astype(leaf.dtype), Operands(shared, q, k, v), x), None
+    return jax.tree.map(gradient, Operands(shared, q, k, v), x), None
 
 
 over_steps.defvjp(_forward, _backward)

@@ -14,6 +14,7 @@ NAMES = registry.names("positions")
 REPRESENTATIVES = [
     "learned",  # embed
     "rope",  # rotate
+    "by_layer",  # a constant for each layer, which has no gradient
     "alibi",  # a bias only
     "t5",  # a bias with parameters by head
     "shaw",  # reads the query; values
