@@ -182,7 +182,8 @@ def keep_weights(before: tuple, wanted: tuple) -> tuple:
     see the most.
     """
     layered = next((dict(s) for s in before if registry.takes("positions", dict(s), "methods")), None)
-    there = [dict(s) for s in (layered["methods"][:1] if layered and "methods" in layered else before)]
+    layered = layered and {**registry.defaults("positions", layered), **layered}
+    there = [dict(s) for s in (layered["methods"][:1] if layered else before)]
     old = next((s for s in there if registry.takes("positions", s, "rope_theta")), None)
     if old is None or any(registry.takes("positions", dict(s), "methods") for s in wanted):
         return wanted
@@ -198,7 +199,7 @@ def keep_weights(before: tuple, wanted: tuple) -> tuple:
             spec = {**own, **spec}
             if layered:
                 rest = {k: v for k, v in layered.items() if k != "max_length"}
-                spec = {**rest, "methods": (freeze(spec), *layered["methods"][1:])}
+                spec = {**rest, "methods": (spec, *layered["methods"][1:])}
         found.append(freeze(spec))
     return tuple(found)
 

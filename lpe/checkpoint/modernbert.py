@@ -129,11 +129,13 @@ def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
 def position_fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
     if spec["name"] != "by_layer" or len(spec.get("methods", ())) != 2:
         return None
-    both = [rope.parameters(dict(method), cfg) for method in spec["methods"]]
-    if None in both:
+    longest = {"max_length": spec["max_length"]} if spec.get("max_length") else {}
+    first, second = (rope.parameters({**dict(method), **longest}, cfg) for method in spec["methods"])
+    if first is None or second is None:
         return None
-    found: dict[str, Any] = {"rope_parameters": dict(zip((FULL, LOCAL), both, strict=True))}
-    return found | ({"max_position_embeddings": spec["max_length"]} if "max_length" in spec else {})
+    longer = longest and first["rope_type"] == "default"
+    found = {"max_position_embeddings": spec["max_length"]} if longer else {}
+    return found | {"rope_parameters": {FULL: first, LOCAL: second}}
 
 
 FAMILY = Family(

@@ -33,14 +33,19 @@ def make(
       methods: {"name": …, options} each, of methods that rotate and do nothing else. `extend` with a single rotary method
         replaces the first one.
       layers: numbers into `methods`, repeated over the layers.
-      max_length: positions offered, where methods do not offer fewer. Default: theirs, or no limit.
+      max_length: positions offered, by each method. Default: as many as all offer.
 
     Raises:
       ValueError: a method that does more than rotate or has parameters, or a number that is none of a method.
     """
-    if not isinstance(methods, (list, tuple)) or len(methods) < 2:
-        raise ValueError(f"positions.by_layer: methods={methods!r}, needed is a list of at least two")
-    made = [registry.make("positions", dict(m), cfg) for m in methods]
+    several = isinstance(methods, (list, tuple)) and len(methods) > 1
+    if not several or not all(isinstance(m, (Mapping, tuple)) for m in methods):  # a frozen recipe has tuples of pairs
+        raise ValueError(
+            f"positions.by_layer: methods={methods!r}, needed is a list of at least two, {{'name': …, options}} each"
+        )
+    if max_length is not None:
+        checks.whole("by_layer", "max_length", max_length, 1, checks.REACH)
+    made = [registry.make("positions", _reaching(dict(m), max_length), cfg) for m in methods]
     for spec, method in zip(methods, made, strict=True):
         if base.hooks(method) != {"rotate"} or method.specs or method.by_layer:
             raise ValueError(
@@ -57,11 +62,14 @@ def make(
     def rotate(params: dict, q_BTNH: Array, k_BSNH: Array, v_BSNH: Array, q_tok: Tokens, k_tok: Tokens):
         return jax.lax.switch(params["which"], [partial(m.rotate, {}) for m in made], q_BTNH, k_BSNH, v_BSNH, q_tok, k_tok)
 
-    if max_length is not None:
-        checks.whole("by_layer", "max_length", max_length, 1, checks.REACH)
     limits = [m for m in (max_length, *(m.max_length for m in made)) if m is not None]
     every = frozenset.intersection(*(m.claims for m in made))
     some = frozenset.union(*(m.claims for m in made)) & {"causal_only", "length_dependent"}
     return PositionMethod(
         {}, rotate=rotate, by_layer={"which": which}, max_length=min(limits, default=None), claims=every | some
     )
+
+
+def _reaching(spec: dict[str, Any], max_length: int | None) -> dict[str, Any]:
+    takes = max_length is not None and registry.takes("positions", spec, "max_length")
+    return {**spec, "max_length": max_length} if takes else spec

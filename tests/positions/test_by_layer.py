@@ -66,6 +66,8 @@ def test_a_single_method_replaces_the_first(three, caplog):
     assert "not trained" not in caplog.text
     assert three.extend(max_length=24).max_length == 24
     assert three_methods(three.extend(max_length=24)) == three_methods(three)
+    assert got.extend(max_length=32).max_length == 32 and got.extend(max_length=99).max_length == 99
+    assert model.initialise(three.config, ()).extend(position={"name": "by_layer"}).extend(position=SLOW).max_length == 64
     beside = three.extend(position=[{"name": "logn"}, {"name": "rope_ntk", "factor": 2}])
     assert [dict(s)["name"] for s in beside.recipe.position] == ["logn", "by_layer"]
 
@@ -78,6 +80,10 @@ def three_methods(m) -> tuple:
     ("kw", "message"),
     [
         ({"methods": [FAST]}, "methods=[{'name': 'rope', 'rope_theta': 100.0}], needed is a list of at least two"),
+        (
+            {"methods": ["rope", "rope"]},
+            "methods=['rope', 'rope'], needed is a list of at least two, {'name': …, options} each",
+        ),
         ({"methods": [FAST, {"name": "alibi"}]}, "'alibi' does more than rotate"),
         ({"methods": [FAST, {"name": "by_layer"}]}, "'by_layer' does more than rotate"),
         ({"methods": [FAST, {"name": "rop"}]}, "no method 'rop'; did you mean 'rope'?"),
