@@ -40,7 +40,7 @@ def test_the_fast_path_equals_the_reference_in_value_and_gradient(name, kw, bloc
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("length", [2, 63, 64, 129, 333])
+@pytest.mark.parametrize("length", [2, 64, 129])
 @pytest.mark.parametrize("name, kw", VARIANTS)
 def test_more_lengths(name, kw, length):
     pattern, segment = make({"name": name, **kw}), segments(length)
