@@ -242,14 +242,14 @@ def from_pretrained(
     ignore: Iterable[str] = (),
     **overrides: Any,
 ) -> Model:
-    """Loads a BERT-family checkpoint: BERT, RoBERTa, XLM-R, Longformer.
+    """Loads a checkpoint of BERT's family (checkpoint.config.FAMILIES; the README's page of families).
 
     From safetensors, Flax msgpack or PyTorch files, whole or sharded.
 
     Args:
       source: a folder in Hugging Face's form, a hub id, or an embedded name ("bert-mini").
       position: {"name": …, options}, or a list of such. Default: the checkpoint's own, or as in extend.
-      attention: {"name": …, options}. Default: the checkpoint's own, full or Longformer's windows.
+      attention: {"name": …, options}. Default: the checkpoint's own.
       dtype: compute dtype, float32 or bfloat16; parameters are float32.
       remat: what the backward pass recomputes: none, full, dots.
       chunk_size: tokens at a time of the feed-forward part, to save memory; 0 for all at once.

@@ -30,6 +30,14 @@ def check(net: Network, heads: tuple[str, ...] | None = None) -> None:
             f"attention {dict(recipe.attention)} of a {recipe.family} model{f' with {head} head' if head else ''} has no "
             f"stock class that lpe writes; extend with what its class has: {family.attention_words}. Or {KEEP}"
         )
+    written = attention_fields(recipe, heads) or {}, position_fields(recipe) or {}
+    for k in sorted(written[0].keys() & written[1].keys()):
+        if written[0][k] != written[1][k]:
+            raise ValueError(
+                f"the stock {recipe.family} class has one {k} for attention and positions, and this model needs "
+                f"{written[0][k]} for attention {dict(recipe.attention)} and {written[1][k]} for its positions; extend with two "
+                f"that agree. Or {KEEP}"
+            )
     if family.position_fields is None:
         check_table(net)
     elif position_fields(recipe) is None:

@@ -38,6 +38,7 @@ FAMILY = bert.FAMILY._replace(
     classes="BigBird",
     pooler=albert.POOLER,
     heads={"mlm": bert.MLM, "classifier": bert.POOLING_CLASSIFIER, "tagger": bert.TAGGER},
+    refused={"qa_classifier.": "its class has a layer of its own there, and hides the question"},
     defaults={"hidden_act": "gelu_new", "max_position_embeddings": 4096},
     fixed={"use_bias": True, "rescale_embeddings": False},
     own=frozenset({"attention_type", *NAMES}),

@@ -95,9 +95,19 @@ KINDS |= dict.fromkeys(
     YES_NO,
 )  # fmt: skip
 KINDS |= dict.fromkeys(
-    ("num_hidden_groups", "d_kv", "head_dim", "n_inner", "n_positions", "max_trained_positions", "global_attn_every_n_layers"),
+    (
+        "num_hidden_groups", "d_kv", "head_dim", "n_inner", "n_positions", "max_trained_positions",
+        "global_attn_every_n_layers", "max_relative_position", "block_size", "num_random_blocks",
+        "relative_attention_num_buckets", "relative_attention_max_distance",
+    ),
     (_size, SIZE[1], True),
+)  # fmt: skip
+KINDS |= dict.fromkeys(
+    ("rotary_emb_base", "global_rope_theta", "local_rope_theta"),
+    (lambda x: _number(x) and x > 1, "a number above 1", True),
 )
+KINDS |= dict.fromkeys(("mlp_dropout", "embedding_dropout"), (DROPOUT[0], DROPOUT[1], True))
+KINDS["classifier_activation"] = (KINDS["hidden_act"][0], KINDS["hidden_act"][1], True)
 # Fields that change the computation, with the only value that lpe computes.
 FIXED = {
     "position_embedding_type": "absolute",

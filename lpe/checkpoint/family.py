@@ -46,8 +46,10 @@ class Family(NamedTuple):
     prefix: of the encoder's tensors where a head is beside it; old_prefixes are read too.
     decoder_bias: a second name of mlm_head/bias, and the one that counts where both are there.
     dropped: beginnings of the names of tensors that lpe has no use for.
+    refused: beginnings of the names of heads that lpe cannot compute, and why.
     computed: tensors that follow from the config; they are compared, not read.
     copies: second names of tensors.
+    aliases: (regular expression, replacement) of names that tensors also have.
     renamed: config.json's name of a field, ours. old_names: further ones that are read, and not written.
     absent: fields of ours that its config.json does not have.
     defaults: of transformers, where they are not BERT's, by our names.
@@ -72,8 +74,10 @@ class Family(NamedTuple):
     old_prefixes: tuple[str, ...] = ()
     decoder_bias: str = ""
     dropped: tuple[str, ...] = ()
+    refused: Mapping[str, str] = {}
     computed: Mapping[str, Callable[[BertConfig], np.ndarray]] = {}
     copies: Mapping[str, str] = {}
+    aliases: tuple[tuple[str, str], ...] = ()
     renamed: Mapping[str, str] = {}
     old_names: Mapping[str, str] = {}
     absent: frozenset[str] = frozenset()

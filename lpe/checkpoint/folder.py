@@ -106,6 +106,6 @@ def _open(folder: Path, first: str, raw: dict, family: Family | None):
         if hasattr(tokenizer, "__setstate__") and words and tokenizer.is_fast:
             tokenizer.__setstate__(tokenizer.__dict__)  # transformers 5.24 forgets the segmenter, but in this method
         return tokenizer
-    except (ValueError, ImportError, OSError, KeyError) as e:
+    except (ValueError, ImportError, OSError, KeyError, TypeError) as e:
         log.warning("%s: transformers makes no tokenizer of these files, so there is none: %s", folder, str(e).splitlines()[0])
         return None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lpe import registry
 from lpe.checkpoint import config, files
 from lpe.checkpoint.family import HEADS, Family
 from lpe.checkpoint.mapping import PART, Row
@@ -44,8 +45,14 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> tup
     raw = {**files.read_config(folder), **(overrides or {})}
     name = config.family_of(raw, str(folder))
     cfg = config.read(raw, str(folder))
-    attention(name, raw, (), str(folder))
-    position(name, raw, str(folder))
+    for package, spec in (
+        ("attention", attention(name, raw, (), str(folder))),
+        ("positions", position(name, raw, str(folder))),
+    ):
+        try:
+            registry.make(package, spec, cfg)
+        except ValueError as e:
+            raise ValueError(f"{folder}: config.json asks for what lpe does not have: {e}") from e
     return name, cfg, raw
 
 
@@ -72,6 +79,12 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
             del tensors[key]
     for buffer in BUFFERS:
         tensors.pop(buffer, None)
+    for start, why in family.refused.items():
+        if met := [k for k in tensors if k.startswith(start)]:
+            raise ValueError(
+                f"{source}: {met[0]} is of a head of {name} that lpe does not have, for {why}; to use the encoder alone, "
+                f"leave it out: from_pretrained(…, ignore={start!r})"
+            )
     _leave_out(tensors, family, cfg, source)
     classes = raw.get("architectures") or [""]
     found = _heads(tensors, family, cfg, classes if isinstance(classes, str) else classes[0])
@@ -165,7 +178,9 @@ def _named(tensors: dict[str, np.ndarray], name: str, source: str) -> dict[str, 
     for key, x in tensors.items():
         mine = next((p for p in (family.prefix, *family.old_prefixes) if key.startswith(p)), "")
         new = _modern(key).removeprefix(mine)
-        if not mine and _unnumbered(new) not in known:
+        for pattern, replacement in family.aliases:
+            new = re.sub(pattern, replacement, new)
+        if not mine and _unnumbered(PART.sub(r"\1", new)) not in known:
             for other, about in config.FAMILIES.items():
                 if key.startswith(about.prefix) and not key.startswith(family.dropped or "\n"):
                     raise ValueError(

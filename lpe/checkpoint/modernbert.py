@@ -87,9 +87,9 @@ def fields(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def layer_types(raw: Mapping[str, Any], source: str) -> list[str]:
     """What each layer sees. Raises ValueError for a list of another length, or with another word."""
-    count, every = raw["num_hidden_layers"], raw.get("global_attn_every_n_layers", 3)
+    count, every = raw["num_hidden_layers"], raw.get("global_attn_every_n_layers") or 3
     types = raw.get("layer_types") or [LOCAL if i % every else FULL for i in range(count)]
-    if not isinstance(types, list | tuple) or len(types) != count or set(types) - {FULL, LOCAL}:
+    if not isinstance(types, list | tuple) or len(types) != count or any(t not in (FULL, LOCAL) for t in types):
         raise ValueError(f"{source}: layer_types={types!r}, allowed is a list of {count} of {FULL!r} and {LOCAL!r}")
     return list(types)
 
@@ -120,8 +120,14 @@ def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...
 def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Rotary positions with a base for each kind of layer; the first is that of the global ones."""
     types, given, length = layer_types(raw, source), raw.get("rope_parameters") or {}, raw["max_position_embeddings"]
+    if not isinstance(given, Mapping) or given.keys() - THETA.keys():
+        raise ValueError(
+            f"{source}: rope_parameters={given!r}, allowed is a map with {FULL!r} and {LOCAL!r}, each a map or null"
+        )
     old = {FULL: raw.get("global_rope_theta"), LOCAL: raw.get("local_rope_theta") or raw.get("global_rope_theta")}
-    methods = [rope.read(given.get(kind) or {}, old[kind] or THETA[kind], None, source) for kind in (FULL, LOCAL)]
+    methods = [rope.read(given.get(kind) or {}, old[kind] or THETA[kind], length, source) for kind in (FULL, LOCAL)]
+    for method in methods:
+        method.pop("max_length", None)  # said once, below
     spec = {"name": "by_layer", "methods": methods, "layers": [int(t == LOCAL) for t in types]}
     return spec | ({"max_length": length} if methods[0]["name"] == "rope" else {})
 
@@ -135,7 +141,9 @@ def position_fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
         return None
     longer = longest and first["rope_type"] == "default"
     found = {"max_position_embeddings": spec["max_length"]} if longer else {}
-    return found | {"rope_parameters": {FULL: first, LOCAL: second}}
+    layers = spec.get("layers", (0, 1, 1))
+    types = [(FULL, LOCAL)[layers[i % len(layers)]] for i in range(cfg.num_hidden_layers)]
+    return found | {"rope_parameters": {FULL: first, LOCAL: second}, "layer_types": types}
 
 
 FAMILY = Family(

@@ -43,6 +43,20 @@ MLM: tuple[Row, ...] = (
     ("mlm_head/decoder", "cls.predictions.decoder.weight", "same"),
     ("mlm_head/bias", "cls.predictions.bias", "or_zero"),
 )
+# Names within transformers' class, which its own files do not have.
+ALIASES = (
+    (r"^embeddings\.LayerNorm\.", "emb_ln."),
+    (r"^layers\.", "encoder.layers."),
+    (r"self_attn\.q_proj\.(\w+)$", r"attn.Wqkv.\1[0/3]"),
+    (r"self_attn\.k_proj\.(\w+)$", r"attn.Wqkv.\1[1/3]"),
+    (r"self_attn\.v_proj\.(\w+)$", r"attn.Wqkv.\1[2/3]"),
+    (r"self_attn\.o_proj\.", "attn.out_proj."),
+    (r"mlp\.up_proj\.", "mlp.fc11."),
+    (r"mlp\.gate_proj\.", "mlp.fc12."),
+    (r"mlp\.down_proj\.", "mlp.fc2."),
+    (r"post_attention_layernorm\.", "norm1."),
+    (r"post_mlp_layernorm\.", "norm2."),
+)
 THETA, LENGTH = 1000.0, 2048
 ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
 
@@ -51,7 +65,7 @@ def fields(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Raises ValueError for an original config.json whose model is not gated, or has biases in one half of its layers."""
     found = {"gated_mlp": True, "d_kv": raw.get("head_dim"), "max_position_embeddings": length(raw)}
     original = "activation_function" in raw
-    if original and raw["activation_function"] not in ACTIVATIONS:
+    if original and raw["activation_function"] not in list(ACTIVATIONS):
         raise ValueError(f"activation_function={raw['activation_function']!r}, allowed are {', '.join(ACTIVATIONS)}")
     if original:
         found["hidden_act"] = found["head_act"] = ACTIVATIONS[raw["activation_function"]]
@@ -75,11 +89,11 @@ def length(raw: Mapping[str, Any]) -> int:
 
 def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
     """As rope_parameters says, up to max_position_embeddings; or by the keys of the original format."""
-    given, factor = dict(raw.get("rope_parameters") or {}), raw.get("rotary_scaling_factor")
+    given, factor = raw.get("rope_parameters") or {}, raw.get("rotary_scaling_factor")
     if not given and "rotary_emb_base" in raw:
         given = {"rope_theta": raw["rotary_emb_base"]}
         if factor:
-            given |= {"rope_type": "dynamic", "factor": factor, "original_max_position_embeddings": length(raw)}
+            given = given | {"rope_type": "dynamic", "factor": factor, "original_max_position_embeddings": length(raw)}
     return rope.read(given, THETA, length(raw), source)
 
 
@@ -89,6 +103,7 @@ FAMILY = bert.FAMILY._replace(
     heads={"mlm": MLM, "classifier": bert.CLASSIFIER, "tagger": bert.TAGGER},
     prefix="nomic_bert.",
     old_prefixes=("bert.",),
+    aliases=ALIASES,
     dropped=(),
     old_names={
         "n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",

@@ -9,6 +9,7 @@ from typing import Any
 from lpe.checkpoint import bert
 from lpe.checkpoint.family import Family
 from lpe.checkpoint.mapping import Row
+from lpe.models import layers
 
 LAYER = "encoder.block.{i}.layer."
 ENCODER: tuple[Row, ...] = (
@@ -38,8 +39,11 @@ GATED: tuple[Row, ...] = (
 def fields(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Raises ValueError for a feed_forward_proj that is neither ACTIVATION nor gated-ACTIVATION."""
     words = str(raw["feed_forward_proj"]).split("-")
-    if len(words) > 2 or (len(words) == 2 and words[0] != "gated"):
-        raise ValueError(f"feed_forward_proj={raw['feed_forward_proj']!r}, allowed are an activation, or 'gated-' before it")
+    if len(words) > 2 or (len(words) == 2 and words[0] != "gated") or words[-1] not in layers.ACTIVATIONS:
+        raise ValueError(
+            f"feed_forward_proj={raw['feed_forward_proj']!r}, allowed are an activation, or 'gated-' before it; activations "
+            f"are {', '.join(layers.ACTIVATIONS)}"
+        )
     act = "gelu_new" if words == ["gated", "gelu"] else words[-1]
     return {
         "hidden_act": act,
@@ -60,7 +64,7 @@ def fields(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def position(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Biases by bucket of distances, one table for all layers; texts of any length."""
-    count, far = (raw.get(f"relative_attention_{k}") or v for k, v in (("num_buckets", BUCKETS), ("max_distance", DISTANCE)))
+    count, far = (raw.get(f"relative_attention_{k}", v) for k, v in (("num_buckets", BUCKETS), ("max_distance", DISTANCE)))
     return {"name": "t5", "num_buckets": count, "max_distance": far}
 
 
@@ -82,6 +86,7 @@ FAMILY = Family(
     base_class="EncoderModel",
     prefix="transformer.",
     dropped=("decoder.", "lm_head."),
+    refused={"classification_head.": "it reads the decoder", "qa_outputs.": "it reads the decoder"},
     copies={"encoder.embed_tokens.weight": "shared.weight"},
     renamed={
         "d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",

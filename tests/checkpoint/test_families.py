@@ -11,6 +11,7 @@ import torch
 from transformers import (
     AlbertForPreTraining,
     AutoConfig,
+    AutoModel,
     ElectraForPreTraining,
     T5EncoderModel,
     T5ForConditionalGeneration,
@@ -22,7 +23,7 @@ from lpe import build, stock
 from lpe.checkpoint import config, mapping
 from lpe.checkpoint.config import FAMILIES
 from lpe.checkpoint.folder import read_tokenizer
-from lpe.params import Spec, zeros
+from lpe.params import Spec, flatten, zeros
 from tests.checkpoint import tiny
 from tests.parity import reference
 
@@ -75,13 +76,52 @@ def with_config(family: str, tmp_path, head: str = "base", **changes):
             {"rope_parameters": {"full_attention": {"rope_type": "su"}}},
             "rope_type='su' is not known to lpe; it reads default, linear",
         ),
-        ("nomic_bert", {"rope_parameters": {"rope_type": "linear", "faktor": 2}}, "rope_linear has no option 'faktor'"),
+        ("modernbert", {"rope_parameters": "abc"}, "rope_parameters='abc', allowed is a map with 'full_attention' and"),
+        ("modernbert", {"rope_parameters": {"full_attention": "x"}}, "rope_parameters='x', allowed is a map, as"),
+        ("modernbert", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "allowed is a map with 'full_attention' and"),
+        ("modernbert", {"layer_types": [["a"]] * 5}, "allowed is a list of 5 of 'full_attention' and 'sliding_attention'"),
+        ("modernbert", {"classifier_activation": 3}, "classifier_activation=3, allowed is the name of an activation"),
+        ("modernbert", {"mlp_dropout": "a", "embedding_dropout": "a"}, "mlp_dropout='a', allowed is a number from 0"),
+        (
+            "modernbert",
+            {"rope_parameters": None, "global_rope_theta": "x"},
+            "global_rope_theta='x', allowed is a number above 1",
+        ),
+        ("nomic_bert", {"rope_parameters": [1]}, "rope_parameters=[1], allowed is a map, as"),
+        (
+            "nomic_bert",
+            {"rope_parameters": {"rope_type": ["x"]}},
+            "rope_type=['x'] is not known to lpe; it reads default, linear",
+        ),
+        ("nomic_bert", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta='x', allowed is a number above 1"),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "linear", "faktor": 2}}, "'faktor' is not known to lpe; it reads"),
+        ("nomic_bert", {"rope_parameters": {"layout": "interleaved"}}, "'layout' is not known to lpe; it reads"),
+        (
+            "nomic_bert",
+            {"rope_parameters": {"rope_type": "linear", "factor": "x"}},
+            "asks for what lpe does not have: positions.",
+        ),
+        (
+            "nomic_bert",
+            {"rope_parameters": {"partial_rotary_factor": 0.5}},
+            "partial_rotary_factor=0.5, which transformers does not compute here; allowed is 1.0",
+        ),
+        (
+            "nomic_bert",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}},
+            "original_max_position_embeddings=8, which transformers does not read here; allowed is 16",
+        ),
+        ("nomic_bert", {"activation_function": ["x"]}, "activation_function=['x'], allowed are swiglu, geglu, glu"),
+        ("t5", {"feed_forward_proj": None}, "feed_forward_proj=None, allowed are an activation, or 'gated-' before it"),
+        ("t5", {"feed_forward_proj": "gated-"}, "feed_forward_proj='gated-', allowed are an activation"),
+        ("t5", {"relative_attention_max_distance": 0}, "relative_attention_max_distance=0, allowed is a whole number above 0"),
+        ("big_bird", {"block_size": "64"}, "block_size='64', allowed is a whole number above 0"),
         ("nomic_bert", {"activation_function": "gelu"}, "activation_function='gelu', allowed are swiglu, geglu, glu"),
         ("nomic_bert", {"prenorm": True}, "prenorm=True: lpe computes only False"),
         ("nomic_bert", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction=0.5: lpe computes only 1.0"),
         ("nomic_bert", {"num_experts": 8}, "num_experts=8 is not known to lpe"),
         ("modernbert", {"norm_bias": "false"}, "norm_bias='false', allowed is true or false or null"),
-        ("t5", {"d_kv": 0}, "d_kv=0, allowed is a whole number above 0 or null"),
+        ("t5", {"d_kv": 0}, "d_kv=0, allowed is a whole number above 0"),
         ("t5", {"feed_forward_proj": "glu-gelu"}, "feed_forward_proj='glu-gelu', allowed are an activation, or 'gated-'"),
         ("t5", {"relative_attention_num_buckets": 30}, "num_buckets=30, allowed are multiples of 4"),
         ("roformer", {"norm_type": "batch"}, "norm_type='batch', allowed are 'layer_norm' and 'rms_norm'"),
@@ -93,6 +133,66 @@ def test_config_errors(family, changes, message, tmp_path):
     with pytest.raises(ValueError) as e:
         lpe.from_pretrained(with_config(family, tmp_path, **changes))
     assert message in str(e.value)
+
+
+def test_modernberts_attention_and_positions_share_their_layers(tmp_path):
+    """Its class chooses the base of a layer's positions by what the layer sees."""
+    model = lpe.from_pretrained(with_config("modernbert", tmp_path / "in"))
+    for attention in (
+        {"name": "full"},
+        {"name": "window", "attention_window": 6},
+        {"name": "window", "attention_window": (None, None, 6, 6, 6)},
+    ):
+        with pytest.raises(ValueError, match="one layer_types for attention and positions, and this model needs"):
+            model.extend(attention=attention).save_pretrained(tmp_path / "out")
+    wider = model.extend(attention={"name": "window", "attention_window": (None, 8, 8, None, 8)})
+    wider.save_pretrained(tmp_path / "out")
+    theirs = AutoModel.from_pretrained(tmp_path / "out").eval()
+    inputs = reference.batch(theirs.config, [16, 9], "right")
+    assert reference.error(wider.encode(inputs), reference.run(theirs, inputs), inputs) < 1e-4
+    methods = [dict(m) for m in dict(model.recipe.position[0])["methods"]]
+    same = model.extend(
+        position={"name": "by_layer", "methods": methods, "layers": [0], "max_length": 16}, attention={"name": "full"}
+    )
+    same.save_pretrained(tmp_path / "same")
+    theirs = AutoModel.from_pretrained(tmp_path / "same").eval()
+    assert reference.error(same.encode(inputs), reference.run(theirs, inputs), inputs) < 1e-4
+
+
+def test_nomics_names_within_the_class_are_read_too(tmp_path):
+    """A state_dict has other names than save_pretrained writes."""
+    for head in ("base", "mlm"):
+        theirs = reference.tiny("nomic_bert", head)
+        theirs.save_pretrained(tmp_path / f"{head}-saved")
+        state = {k: x.clone().contiguous() for k, x in theirs.state_dict().items()}
+        assert any("q_proj" in k for k in state)
+        raw = json.loads((tmp_path / f"{head}-saved/config.json").read_text())
+        ours = lpe.from_pretrained(tiny.write(tmp_path / head, state, raw))
+        assert tiny.equal(ours, lpe.from_pretrained(tmp_path / f"{head}-saved"))
+
+
+def test_a_dynamic_scaling_of_another_length_has_no_field(tmp_path):
+    """transformers reads max_position_embeddings alone."""
+    model = lpe.from_pretrained(with_config("nomic_bert", tmp_path / "in"))
+    spec = {"name": "rope_dynamic", "factor": 4.0}
+    model.extend(position=spec).save_pretrained(tmp_path / "out")
+    with pytest.raises(
+        ValueError, match="has no stock class that lpe writes; extend with what its class has: rope, rope_linear"
+    ):
+        model.extend(position={**spec, "original_max_position_embeddings": 8}).save_pretrained(tmp_path / "other")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("family", [f for f in reference.FAMILIES if f != "xlm-roberta"])
+def test_every_parameter_has_a_gradient(family, tmp_path):
+    """Through the attention that the weights were trained with; but that of a norm which a first layer does not have."""
+    model = lpe.from_pretrained(with_config(family, tmp_path, "base"))
+    encode = build.network(model.recipe).encode
+    batch = {"input_ids": jnp.arange(5, 21)[None]}
+    grads = flatten(jax.jit(jax.grad(lambda w: jnp.sin(encode(w, batch)[0]).sum()))(model.params))
+    for path, g in grads.items():
+        unused = path.startswith("pooler/") or "_global" in path
+        assert np.isfinite(g).all() and (unused or np.abs(g).max() > 0), path
 
 
 def test_older_names_of_modernberts_fields(tmp_path):
@@ -127,7 +227,9 @@ def test_a_whole_t5_gives_its_encoder(tmp_path, caplog):
 def test_heads_that_need_t5s_decoder_are_refused_by_name(tmp_path):
     _, sizes = reference.FAMILIES["t5"]
     T5ForSequenceClassification(AutoConfig.for_model("t5", **sizes)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"left over classification_head\.dense\.bias"):
+    with pytest.raises(
+        ValueError, match=r"classification_head\.\S+ is of a head of t5 that lpe does not have, for it reads the decoder"
+    ):
         lpe.from_pretrained(tmp_path)
     assert lpe.from_pretrained(tmp_path, ignore="classification_head.").recipe.heads == ()
 
