@@ -35,8 +35,8 @@ def check(net: Network, heads: tuple[str, ...] | None = None) -> None:
         if written[0][k] != written[1][k]:
             raise ValueError(
                 f"the stock {recipe.family} class has one {k} for attention and positions, and this model needs "
-                f"{written[0][k]} for attention {dict(recipe.attention)} and {written[1][k]} for its positions; extend with two "
-                f"that agree. Or {KEEP}"
+                f"{written[0][k]} for attention {dict(recipe.attention)} and {written[1][k]} for its positions; extend with "
+                f"two that agree. Or {KEEP}"
             )
     if family.position_fields is None:
         check_table(net)
