@@ -71,7 +71,10 @@ def tiny(family: str, head: str, seed: int = 0, **changes) -> PreTrainedModel:
     own = own | {"num_labels": 2} if head == "qa" else own  # an answer's start and end
     cls = class_of(family, head)
     assert cls is not None, (family, head)
-    return perturb(cls(getattr(transformers, f"{prefix}Config")(**{**own, **changes})), seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = cls(getattr(transformers, f"{prefix}Config")(**{**own, **changes}))
+    return perturb(model, seed)
 
 
 def perturb(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
