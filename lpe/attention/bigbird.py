@@ -21,7 +21,8 @@ from jax import Array
 
 from lpe.attention import base, global_attention, sparse_blocks
 from lpe.attention.base import Call, Keys
-from lpe.attention.sparse_blocks import Operands, Picked, Places, Taken, joined
+from lpe.attention.blocks import Operands
+from lpe.attention.sparse_blocks import Picked, Places, Taken, joined
 from lpe.linear import Dropout
 from lpe.positions import checks
 from lpe.positions.base import Bound, PositionMethod

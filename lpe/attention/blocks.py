@@ -25,7 +25,7 @@ class Band(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """What has a gradient: q, k, v [B, N, T, H], and whatever all blocks share."""
+    """What has a gradient: q, k, v (here [B, N, T, H]), and whatever all blocks share."""
 
     shared: Any
     q: Array

@@ -15,7 +15,7 @@ from jax import Array
 
 from lpe.attention import base
 from lpe.attention.base import Keys, Sums
-from lpe.attention.blocks import gradient, plus
+from lpe.attention.blocks import Operands, gradient, plus
 from lpe.linear import Dropout
 from lpe.positions.base import Bound
 from lpe.tokens import Tokens
@@ -26,15 +26,6 @@ class Picked(NamedTuple):
 
     near: Array
     drawn: Array
-
-
-class Operands(NamedTuple):
-    """What has a gradient: what all steps share, q [steps, G, B, N, size, H], and k, v [blocks, B, N, size, H]."""
-
-    shared: Any
-    q: Array
-    k: Array
-    v: Array
 
 
 class Places(NamedTuple):
@@ -91,6 +82,7 @@ def over_steps(attend: Callable, x: Operands, at: Places) -> Array:
     Args:
       attend: (shared, q, keys: Taken, values: Taken, q_tok, k_tok: Taken, shared of Places, number) -> [G, B, N, size, H]. It
         masks what was picked for want of a better one, and closes over nothing that has a gradient.
+      x: q [steps, G, B, N, size, H], and k, v [blocks, B, N, size, H].
     """
 
     def step(_, each):

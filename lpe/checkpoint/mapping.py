@@ -31,6 +31,13 @@ ADVICE = (
 )
 
 
+def fused(theirs: str) -> tuple[Row, ...]:
+    """The rows of query, key and value that lie in one tensor, its weight and its bias."""
+    parts = [(name, f"[{i}/3]") for i, name in enumerate(("query", "key", "value"))]
+    kernels = [(f"layers/attention/{name}/kernel", f"{theirs}.weight{part}", "split") for name, part in parts]
+    return (*kernels, *((f"layers/attention/{name}/bias", f"{theirs}.bias{part}", "split_bias") for name, part in parts))
+
+
 def theirs_shape(op: str, ours: tuple[int, ...]) -> tuple[int, ...]:
     return {
         "same": ours,

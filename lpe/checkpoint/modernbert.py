@@ -5,19 +5,14 @@ from typing import Any
 
 from lpe.checkpoint import rope
 from lpe.checkpoint.family import Family
-from lpe.checkpoint.mapping import Row
+from lpe.checkpoint.mapping import Row, fused
 
 LAYER = "layers.{i}."
 ENCODER: tuple[Row, ...] = (
     ("embeddings/word", "embeddings.tok_embeddings.weight", "same"),
     ("embeddings/norm/scale", "embeddings.norm.weight", "same"),
     ("embeddings/norm/bias", "embeddings.norm.bias", "same"),
-    ("layers/attention/query/kernel", LAYER + "attn.Wqkv.weight[0/3]", "split"),
-    ("layers/attention/query/bias", LAYER + "attn.Wqkv.bias[0/3]", "split_bias"),
-    ("layers/attention/key/kernel", LAYER + "attn.Wqkv.weight[1/3]", "split"),
-    ("layers/attention/key/bias", LAYER + "attn.Wqkv.bias[1/3]", "split_bias"),
-    ("layers/attention/value/kernel", LAYER + "attn.Wqkv.weight[2/3]", "split"),
-    ("layers/attention/value/bias", LAYER + "attn.Wqkv.bias[2/3]", "split_bias"),
+    *fused(LAYER + "attn.Wqkv"),
     ("layers/attention/output/kernel", LAYER + "attn.Wo.weight", "merge"),
     ("layers/attention/output/bias", LAYER + "attn.Wo.bias", "same"),
     ("layers/attention_norm/scale", LAYER + "attn_norm.weight", "after_1st"),

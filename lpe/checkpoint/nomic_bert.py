@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lpe.checkpoint import bert, rope
-from lpe.checkpoint.mapping import Row
+from lpe.checkpoint.mapping import Row, fused
 from lpe.models.bert import BertConfig
 
 LAYER = "encoder.layers.{i}."
@@ -16,12 +16,7 @@ ENCODER: tuple[Row, ...] = (
     ("embeddings/token_type", "embeddings.token_type_embeddings.weight", "same"),
     ("embeddings/norm/scale", "emb_ln.weight", "same"),
     ("embeddings/norm/bias", "emb_ln.bias", "same"),
-    ("layers/attention/query/kernel", LAYER + "attn.Wqkv.weight[0/3]", "split"),
-    ("layers/attention/query/bias", LAYER + "attn.Wqkv.bias[0/3]", "split_bias"),
-    ("layers/attention/key/kernel", LAYER + "attn.Wqkv.weight[1/3]", "split"),
-    ("layers/attention/key/bias", LAYER + "attn.Wqkv.bias[1/3]", "split_bias"),
-    ("layers/attention/value/kernel", LAYER + "attn.Wqkv.weight[2/3]", "split"),
-    ("layers/attention/value/bias", LAYER + "attn.Wqkv.bias[2/3]", "split_bias"),
+    *fused(LAYER + "attn.Wqkv"),
     ("layers/attention/output/kernel", LAYER + "attn.out_proj.weight", "merge"),
     ("layers/attention/output/bias", LAYER + "attn.out_proj.bias", "same"),
     ("layers/attention_norm/scale", LAYER + "norm1.weight", "same"),

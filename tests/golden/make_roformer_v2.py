@@ -3,8 +3,8 @@
 The package is JunnYu's, who publishes RoFormer v2 for torch (junnyu/roformer_v2_chinese_char_{small,base,large});
 transformers has v1 only. The data are of roformer 0.4.3 on transformers 4.57.6 and torch 2.13.0 (venv-tf4: make_nezha.py):
 
-    pip install --no-deps --target /tmp/roformer roformer==0.4.3
-    PYTHONPATH=/tmp/roformer ~/.cache/lpe/venv-tf4/bin/python -m tests.golden.make_roformer_v2
+    pip install --no-deps --target FOLDER roformer==0.4.3
+    PYTHONPATH=FOLDER ~/.cache/lpe/venv-tf4/bin/python -m tests.golden.make_roformer_v2
 
 Every weight and bias is perturbed, so that none is 0 or 1 and no confusion of two of them goes unseen. Each folder holds a
 checkpoint under the package's names and golden.npz (see tiny.py). base, mlm, classifier, tagger and qa are v2; v1_mlm and
