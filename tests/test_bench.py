@@ -122,3 +122,13 @@ def test_sizes_of_block_and_the_gpu_script_in_small():
     assert debug_run("experiments.bench_blocks", "--debug").count("\n| 512 |") == 5
     small = ("--lengths=64,96", "--blocks=16", "--window=16", "--batch=1", "--rounds=1")
     assert debug_run("experiments.bench_gpu_attention", *small).count("| lpe, blocks of 16 |") == 2
+
+
+@pytest.mark.heavy
+def test_patterns_in_small(tmp_path):
+    """Every pattern has its row, and BigBird and ModernBERT give torch's outputs, else it ends in an error."""
+    printed = debug_run("experiments.bench_patterns", "--debug", f"--out={tmp_path}")
+    text = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert text in printed
+    titles = {line.split("|")[1].strip().split(",")[0] for line in text.splitlines() if line.startswith("| ")}
+    assert {*registry.names("attention"), "BigBird", "ModernBERT"} <= titles
