@@ -63,11 +63,8 @@ def parameters(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
     options = {**registry.defaults("positions", spec), **spec}
     if any(options.pop(k) != v for k, v in ALIKE.items()) or options.pop("rotary_value", False):
         return None
-    kind, longest, trained = (
-        kinds[options.pop("name")],
-        options.pop("max_length"),
-        rotary.original_length(cfg, spec["name"], None),
-    )
+    kind, longest = kinds[options.pop("name")], options.pop("max_length")
+    trained = rotary.original_length(cfg, spec["name"], None)
     if "factor" in options:
         options["factor"] = rotary.reach(cfg, spec["name"], options["factor"], longest, options[ORIGINAL]).factor
     if kind in ("yarn", "llama3", "longrope") and options[ORIGINAL] is None:
