@@ -57,7 +57,8 @@ def get_config() -> Any:
                 "best": "",  # "VIEW/METRIC": the result is the best evaluation, not the last step
                 "patience": 0,  # end after so many evaluations without a better one
             },
-            "save": {"every_minutes": 2.0, "keep": 2, "dtype": "float32"},  # dtype "no": no model folder at the end
+            # Of the model folder at the end: dtype "no" for none; format "lpe" where no stock class has the model.
+            "save": {"every_minutes": 2.0, "keep": 2, "dtype": "float32", "format": "stock"},
             "mesh": {"data": -1},
             "sharding_rules": {},
             "arms": (),  # (name, overrides): the same run with changes, side by side in one report

@@ -10,7 +10,7 @@ The config.yml of `001…txt` §5 (position_encoding: method, max_length, alpha,
     python -m lpe.main --config=configs/position.py:method=linear,max_length=384
 
 bert-mini has 128 rows; with a checkpoint of 512 the article's max_length=32768 is reached by all three. Two cores need about
-90 seconds. Only a table is saved as a Hugging Face folder: add --config.save.dtype=float32 where the method makes one.
+90 seconds. The model is saved in lpe's own form, which every method has; --config.save.format=stock where it makes a table.
 """
 
 from ml_collections import ConfigDict
@@ -45,7 +45,7 @@ def get_config(argument: str | None = None):
     if arg.causal:
         config.attention = {"name": "full", "causal": True}
     config.eval.views = ("full",)
-    config.save.dtype = "no"
+    config.save.format = "lpe"
     config.arms = ()
     return config
 

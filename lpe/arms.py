@@ -45,7 +45,7 @@ class Arm(NamedTuple):
             (folder.parent / "head.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
             log.warning("%s: the encoder alone; its head is of no stock class and lies beside it: head.safetensors", folder)
         trained = model.Model({k: host[k] for k in self.model.params}, self.model.recipe, self.model.companions)
-        trained.save_pretrained(folder, dtype=self.config["save"]["dtype"])
+        trained.save_pretrained(folder, **{k: self.config["save"][k] for k in ("dtype", "format")})
 
 
 def named(config: dict) -> list[tuple[str, dict]]:
@@ -87,7 +87,7 @@ def check(config: dict) -> None:
         raise ValueError(f"train.accumulate={t['accumulate']} does not divide train.batch_size={t['batch_size']}")
     if config["mode"] == "train":
         Best.check(config["eval"], task)
-        if config["save"]["dtype"] != "no":
+        if config["save"]["dtype"] != "no" and config["save"]["format"] == "stock":
             stock.check(net, (*task.heads, *task.makes))
     sharding.params(sharding.mesh(config["mesh"]), {**net.specs, **task.specs}, config["sharding_rules"])
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from lpe import registry, tokens
@@ -14,6 +13,7 @@ from lpe.models.bert import BertConfig
 from lpe.params import Spec
 from lpe.positions import base, rotary
 from lpe.positions.base import PositionMethod
+from lpe.registry import freeze
 from lpe.tokens import Tokens
 
 Position = Mapping[str, Any] | Sequence[Mapping[str, Any]]  # one method, or several to compose
@@ -55,15 +55,6 @@ class Network(NamedTuple):
     pattern: AttentionPattern
     specs: dict[str, Spec]
     encode: Callable[..., tuple[Array, Tokens]]
-
-
-def freeze(value: Any) -> Any:
-    """Nested tuples of a config value, hashable and compared by value."""
-    if isinstance(value, Mapping):
-        return tuple(sorted((str(k), freeze(v)) for k, v in value.items()))
-    if isinstance(value, (np.ndarray, Array)):
-        return freeze(value.tolist())
-    return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def positions(spec: Position, max_length: int | None = None) -> tuple:

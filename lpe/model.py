@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from lpe import build, inputs, params, stock, tokens
+from lpe import build, inputs, params, saving, stock, tokens
 from lpe.build import Recipe
-from lpe.checkpoint import export, load, mapping
-from lpe.checkpoint.config import FAMILIES
+from lpe.checkpoint import load, mapping, native
 from lpe.checkpoint.folder import find, read_tokenizer
 from lpe.models import heads
 from lpe.positions import base
@@ -135,18 +134,9 @@ class Model:
             own = build.network(recipe).position.adopt(there, jax.random.key(seed))
             self._tell_of(recipe)
         new = {k: x for k, x in self.params.items() if k != "position"} | ({"position": own} if own else {})
-        new = self._with_pattern(new, recipe, seed)
+        new = saving.with_pattern(new, recipe, seed)
         params.check(build.network(recipe).specs, new)
         return dataclasses.replace(self, params=new, recipe=recipe)
-
-    def _with_pattern(self, weights: dict, recipe: Recipe, seed: int) -> dict:
-        """`weights` with the parameters of the recipe's attention pattern; those there are stay where it has some."""
-        pattern, layers = build.network(recipe).pattern, dict(weights["layers"])
-        own = pattern.adopt(layers["attention"], jax.random.key(seed))
-        if "pattern" in layers["attention"] and not own:
-            log.warning("attention %s has no global projections, and those there were are left out", dict(recipe.attention))
-        kept = {k: x for k, x in layers["attention"].items() if k != "pattern"}
-        return {**weights, "layers": {**layers, "attention": kept | ({"pattern": own} if own else {})}}
 
     def _tell_of(self, recipe: Recipe) -> None:
         """Logs what a user should know of the positions that `recipe` gives these weights."""
@@ -174,23 +164,32 @@ class Model:
         )  # only padding reads them
         return jnp.concatenate([table[:r], _table(self._bare(), net.position.max_length)])
 
-    def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
-        """Writes an ordinary Hugging Face folder: config.json, model.safetensors, the tokenizer.
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        dtype: str = "float32",
+        format: str = "stock",
+        weights: str = "safetensors",
+        max_shard_size: str = "5GB",
+        overwrite: bool = False,
+    ) -> None:
+        """Writes a folder, whole or not at all: config.json, weights, tokenizer, and what lay beside them in the source.
 
         Args:
-          folder: must not exist yet, or be empty.
+          folder: must not exist yet, or be empty, unless `overwrite`.
           dtype: float32, float16 or bfloat16, of the file.
+          format: stock, an ordinary Hugging Face checkpoint; or lpe, for lpe.from_pretrained alone, which takes every model.
+          weights: safetensors, or msgpack (flax_model.msgpack).
+          max_shard_size: more than that comes in several files, as "5GB" or "500MB".
+          overwrite: replace what is in `folder`, once the new one is whole.
+
+        Raises:
+          ValueError: no stock class expresses the model, with the reason. FileExistsError: `folder` is not empty.
         """
-        recipe, c = self.recipe, self.companions
-        stock.check(build.network(recipe))
-        changed = {**(stock.attention_fields(recipe, recipe.heads) or {}), **(stock.position_fields(recipe) or {})}
-        weights = self.params
-        if FAMILIES[recipe.family].position_fields is None:
-            weights = {**weights, "position": {"table": self.position_table()}}
-            changed["max_position_embeddings"] = len(weights["position"]["table"])
-        export.save(
-            Path(folder).expanduser(), weights, self.config, recipe.family, recipe.heads, c.raw, self.max_length, dtype,
-            c.tokenizer, changed,
+        saving.save(
+            self, Path(folder).expanduser(), dtype=dtype, format=format, weights=weights, max_shard_size=max_shard_size,
+            overwrite=overwrite,
         )  # fmt: skip
 
     def _bare(self) -> "Model":
@@ -279,7 +278,8 @@ def from_pretrained(
         remat,
         chunk_size,
     )
-    weights = mapping.import_params(src.table, build.network(recipe).specs, src.tensors, src.name)
+    specs = build.network(recipe).specs
+    weights = mapping.import_params(src.table or native.table(specs), specs, src.tensors, src.name)
     model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source)))
     return model.extend(position=position, attention=attention, seed=seed)
 

@@ -6,6 +6,10 @@ import inspect
 import pkgutil
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
+
+import numpy as np
+from jax import Array
 
 NOT_METHODS = {
     "base",
@@ -19,6 +23,15 @@ NOT_METHODS = {
     "splines",
     "table",
 }
+
+
+def freeze(value: Any) -> Any:
+    """Nested tuples of a config value, hashable and compared by value."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(k), freeze(v)) for k, v in value.items()))
+    if isinstance(value, (np.ndarray, Array)):
+        return freeze(value.tolist())
+    return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def names(package: str) -> list[str]:

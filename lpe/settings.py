@@ -135,6 +135,7 @@ SCHEMA: dict[str, Any] = {
         "every_minutes": _number(0, above=True),
         "keep": _int(1),
         "dtype": _one_of("float32", "float16", "bfloat16", "no"),
+        "format": _one_of("stock", "lpe"),
     },
     "mesh": SIZES,
     "sharding_rules": Rule(

@@ -53,7 +53,7 @@ def test_two_that_rotate_stop_the_run_before_it_starts(tmp_path):
 
 def test_a_folder_that_no_class_could_read_is_refused_before_training(tmp_path):
     config = position.get_config("method=rope,debug").to_dict()
-    config["save"]["dtype"] = "float32"
-    with pytest.raises(ValueError, match=r"'rope' acts within attention, .*--config.save.dtype=no"):
+    config["save"]["format"] = "stock"
+    with pytest.raises(ValueError, match=r"'rope' acts within attention, .*--config.save.format=lpe"):
         train.run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

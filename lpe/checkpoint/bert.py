@@ -69,4 +69,5 @@ FAMILY = Family(
     prefix="bert.",
     decoder_bias="cls.predictions.decoder.bias",
     dropped=("cls.seq_relationship.",),  # next-sentence head
+    becomes=("longformer", "big_bird"),
 )

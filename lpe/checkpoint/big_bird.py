@@ -45,5 +45,6 @@ FAMILY = bert.FAMILY._replace(
     fields=fields,
     attention=attention,
     attention_fields=attention_fields,
+    becomes=(),
     attention_words="full attention, or bigbird with global blocks and no further global tokens",
 )

@@ -12,6 +12,7 @@ from lpe.checkpoint import (
     electra,
     longformer,
     modernbert,
+    native,
     nezha,
     nomic_bert,
     roberta,
@@ -127,7 +128,7 @@ CARRIED = {
     "gradient_checkpointing", "output_past", "output_attentions", "output_hidden_states", "return_dict", "license",
     "tie_word_embeddings", "attn_implementation", "_attn_implementation_autoset", "directionality", "pooler_fc_size",
     "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "language", "name",
-    "tokenizer_class", "prefix", "task_specific_params", "adapters", "torchscript", "use_bfloat16", "gpu_id",
+    "tokenizer_class", "prefix", "task_specific_params", "adapters", "torchscript", "use_bfloat16", "gpu_id", native.FIELD,
 }  # fmt: skip
 # Options of text generation, which early transformers wrote into every config.json. An encoder generates nothing.
 GENERATION = {
@@ -255,7 +256,7 @@ def write(cfg: BertConfig, family: str, heads: tuple[str, ...], raw: dict, dtype
     """config.json of an exported model: the source's own fields, and what changed, by our names."""
     about = FAMILIES[family]
     theirs = {ours: key for key, ours in about.renamed.items()}
-    kept = {k: v for k, v in raw.items() if k not in {*GENERATION, *about.old_names, "num_labels", "torch_dtype"}}
+    kept = {k: v for k, v in raw.items() if k not in {*GENERATION, *about.old_names, "num_labels", "torch_dtype", native.FIELD}}
     if {"classifier", "tagger"} & set(heads) and len(raw.get("id2label") or ()) != cfg.num_labels:
         names = [f"LABEL_{i}" for i in range(cfg.num_labels)]
         kept |= {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}

@@ -30,6 +30,11 @@ def full_attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str
     return {} if spec == {"name": "full"} else None
 
 
+def no_note(spec: Mapping[str, Any], heads: tuple[str, ...]) -> str:
+    """What a user of the stock class must do to have this attention pattern, in words."""
+    return ""
+
+
 def learned(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The position method that the weights were trained with, as in Recipe.position."""
     return {"name": "learned"}
@@ -60,6 +65,8 @@ class Family(NamedTuple):
     unlike: (config) -> what stock classes do not compute of it, in words; "" where they compute all.
     reserved_rows: of the position table; None: pad_token_id + 1.
     attention, attention_fields, attention_words: the pattern; its fields in config.json; what stock classes have.
+    attention_note: what remains to be done by the caller of a stock class.
+    becomes: families whose classes compute the same encoder with other attention patterns.
     position, position_fields, position_words: likewise; position_fields (specs, max_length) is None where a table is written.
     """
 
@@ -91,6 +98,8 @@ class Family(NamedTuple):
     attention: Callable = full_attention
     attention_fields: Callable = full_attention_fields
     attention_words: str = "full attention"
+    attention_note: Callable[[Mapping[str, Any], tuple[str, ...]], str] = no_note
+    becomes: tuple[str, ...] = ()
     position: Callable = learned
     position_fields: Callable | None = None
     position_words: str = "a table"

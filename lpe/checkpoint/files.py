@@ -1,18 +1,14 @@
-"""Reading and writing the files of a Hugging Face folder: config.json and tensors in any of three formats, without torch."""
+"""Reading the files of a Hugging Face folder: config.json and tensors in any of three formats, without torch."""
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from lpe.checkpoint import flax_msgpack, torch_pickle
+from lpe.checkpoint import flax_msgpack, native, torch_pickle
 
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "bert_config.json")  # the second is Google's own
@@ -27,9 +23,9 @@ class Quantised(ValueError):
 
 
 def read_config(folder: Path) -> dict:
-    """config.json, or bert_config.json where it alone is there. Raises as read_json."""
+    """config.json, or bert_config.json where it alone is there; lpe's own as native.unpack has it. Raises as these."""
     there = [folder / name for name in CONFIGS if (folder / name).is_file()]
-    return read_json(there[0] if there else folder / CONFIGS[0])
+    return native.unpack(read_json(there[0] if there else folder / CONFIGS[0]), str(folder))
 
 
 def read_json(path: Path) -> dict:
@@ -129,37 +125,3 @@ READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
     "flax_model.msgpack": flax_msgpack.read,
     "pytorch_model.bin": torch_pickle.read,
 }
-
-
-def write_folder(folder: Path, config: dict, tensors: dict[str, np.ndarray], dtype: str, tokenizer=None) -> None:
-    """Writes config.json, model.safetensors and the tokenizer; the folder appears whole or not at all.
-
-    Raises:
-      FileExistsError: the folder is there and not empty.
-      ValueError: unknown dtype, or a value that does not fit into it.
-    """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype={dtype!r}, allowed are {', '.join(DTYPES)}")
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} exists and is not empty; choose another folder or remove it first")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        if tokenizer is not None:
-            tokenizer.save_pretrained(work)
-        (work / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        cast = {}
-        for name, x in tensors.items():
-            with np.errstate(over="ignore"):  # refused below, by name
-                cast[name] = np.ascontiguousarray(x).astype(DTYPES[dtype])
-            if not np.isfinite(cast[name].astype(np.float32)).all():
-                raise ValueError(f"{name} has values that are not finite in {dtype}; save as float32 or check the training")
-        save_file(cast, work / WEIGHTS, metadata={"format": "pt"})
-        os.chmod(work / WEIGHTS, 0o644)  # safetensors writes for the owner alone
-        if folder.exists():
-            folder.rmdir()
-        os.chmod(work, 0o755)
-        os.rename(work, folder)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise

@@ -4,15 +4,15 @@ import logging
 from pathlib import Path
 
 from lpe import assets
-from lpe.checkpoint import files
+from lpe.checkpoint import beside, files
+from lpe.checkpoint.beside import BESIDE, TOKENIZERS
 from lpe.checkpoint.config import FAMILIES
 from lpe.checkpoint.family import Family
 
 EMBEDDED = ", ".join(assets.CHECKPOINTS)
 log = logging.getLogger(__name__)
-TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
-BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
-SMALL = ["*config.json", "tokenizer*", "vocab*", "merges.txt", "sentencepiece*", "spiece.model", "special_tokens_map.json"]
+SMALL = ["*.json", "tokenizer*", "vocab*", "merges.txt", "sentencepiece*", "spiece.model"]
+SMALL += ["README*", "LICENSE*", "NOTICE*", "[0-9]*_*/*"]  # the last are sentence-transformers' modules
 
 
 def find(source: str | Path) -> Path:
@@ -25,7 +25,7 @@ def find(source: str | Path) -> Path:
         return assets.CHECKPOINTS[str(source)]
     path = Path(source).expanduser()
     if path.is_dir():
-        return path
+        return beside.inside(path)
     if path.exists() or path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1:
         raise FileNotFoundError(
             f"checkpoint {str(source)!r} is no folder, no hub id (owner/name or name) and none of {EMBEDDED}"
@@ -45,6 +45,8 @@ def _fetch(hub_id: str) -> Path:
             folder = Path(snapshot_download(hub_id, allow_patterns=[*SMALL, *names, f"{stem}-*.{suffix}"]))
             if any((folder / n).is_file() for n in names):
                 return folder
+            if (inner := beside.inside(folder)) != folder:
+                return inner
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
         raise FileNotFoundError(
             f"checkpoint {hub_id!r} is no folder here and could not be fetched from the hub ({type(e).__name__}); "
@@ -69,7 +71,7 @@ def read_tokenizer(folder: Path):
         files.refuse_pointer(path)
         if path.suffix == ".json":
             files.read_json(path)
-    raw = next((files.read_json(folder / n) for n in files.CONFIGS if (folder / n).is_file()), {})
+    raw = files.read_config(folder) if any((folder / n).is_file() for n in files.CONFIGS) else {}
     family = FAMILIES[raw["model_type"]] if raw.get("model_type") in list(FAMILIES) else None
     tokenizer = _open(folder, there[0].name, raw, family)
     if tokenizer is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lpe import registry
-from lpe.checkpoint import config, files
+from lpe.checkpoint import config, files, native
 from lpe.checkpoint.family import HEADS, Family
 from lpe.checkpoint.mapping import PART, Row
 from lpe.models.bert import BertConfig
@@ -30,10 +30,10 @@ class Source(NamedTuple):
     config: BertConfig
     raw: dict
     heads: tuple[str, ...]
-    position: dict
+    position: Any
     attention: dict
     tensors: dict[str, np.ndarray]
-    table: tuple[Row, ...]
+    table: tuple[Row, ...]  # () for tensors of lpe's own names
 
 
 def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> tuple[str, BertConfig, dict]:
@@ -45,15 +45,40 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> tup
     raw = {**files.read_config(folder), **(overrides or {})}
     name = config.family_of(raw, str(folder))
     cfg = config.read(raw, str(folder))
-    for package, spec in (
-        ("attention", attention(name, raw, (), str(folder))),
-        ("positions", position(name, raw, str(folder))),
-    ):
+    specs = position(name, raw, str(folder))
+    specs = [("positions", s) for s in (specs if isinstance(specs, list) else [specs])]
+    for package, spec in [("attention", attention(name, raw, (), str(folder))), *specs]:
         try:
             registry.make(package, spec, cfg)
         except ValueError as e:
             raise ValueError(f"{folder}: config.json asks for what lpe does not have: {e}") from e
+    for field, value in _disagreeing(name, cfg, raw):
+        raise ValueError(
+            f"{folder}: config.json has {field}={raw.get(field)!r}, and its field {native.FIELD!r} was written for {value!r}; "
+            f"take that field out of config.json (or load with {native.FIELD}={{}}) if the other is right"
+        )
     return name, cfg, raw
+
+
+def agrees(name: str, cfg: BertConfig, raw: dict) -> bool:
+    """Whether the field `lpe` of a stock folder's config.json says what the family's own fields say, and more."""
+    return not _disagreeing(name, cfg, raw)
+
+
+def _disagreeing(name: str, cfg: BertConfig, raw: dict) -> list[tuple[str, Any]]:
+    """Fields of a stock folder that its field `lpe` has other values for, with these."""
+    if native.is_whole(raw):
+        return []
+    family, about = config.FAMILIES[name], raw.get(native.FIELD, {})
+    said: dict[str, Any] = {}
+    if "attention" in about:
+        spec = registry.without_defaults("attention", dict(registry.freeze(about["attention"])))
+        said |= family.attention_fields(spec, cfg.num_hidden_layers, ()) or {native.FIELD: None}
+    if "position" in about:
+        express = family.position_fields
+        said |= (express and express(dict(registry.freeze(about["position"][0])), cfg)) or {native.FIELD: None}
+    there = config.standard(raw, family, name)
+    return [(field, value) for field, value in said.items() if there.get(field) != value]
 
 
 def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Iterable[str] = ()) -> Source:
@@ -68,7 +93,8 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
     """
     name, cfg, raw = read_config(folder, overrides)
     family, source = config.FAMILIES[name], str(folder)
-    tensors = _named(files.read_tensors(folder), name, source)
+    whole = native.is_whole(raw)
+    tensors = files.read_tensors(folder) if whole else _named(files.read_tensors(folder), name, source)
     for start in (ignore,) if isinstance(ignore, str) else ignore:
         met = [k for k in tensors if k.startswith(start) or (family.prefix + k).startswith(start)]
         if not met:
@@ -77,6 +103,11 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
             )
         for key in met:
             del tensors[key]
+    if whole:
+        heads = tuple(raw[native.FIELD]["heads"])
+        return Source(
+            source, name, cfg, raw, heads, position(name, raw, source), attention(name, raw, heads, source), tensors, ()
+        )
     for buffer in BUFFERS:
         tensors.pop(buffer, None)
     for start, why in family.refused.items():
@@ -94,18 +125,26 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
         _drop(tensors, tuple(r[1] for r in family.pooler), source)
     pools = any(ours.startswith(HEAD_PATHS["pooler"]) and theirs in tensors for ours, theirs, _ in table)
     heads = tuple(h for h in HEAD_PATHS if h in found or (h == "pooler" and pools))
-    own = position(name, raw, source), attention(name, raw, heads, source)
-    return Source(source, name, cfg, raw, heads, *own, tensors, table)
+    specs = position(name, raw, source), attention(name, raw, heads, source)
+    return Source(source, name, cfg, raw, heads, *specs, tensors, table)
 
 
 def attention(name: str, raw: dict, heads: tuple[str, ...], source: str) -> dict:
     """The attention pattern of a family's weights, as in Recipe.attention. Raises ValueError where config.json says none."""
+    if said := raw.get(native.FIELD, {}).get("attention"):
+        return said
     family = config.FAMILIES[name]
     return family.attention(config.standard(raw, family, source), heads, source)
 
 
-def position(name: str, raw: dict, source: str) -> dict:
-    """The position method of a family's weights, as in Recipe.position. Raises ValueError where config.json says none."""
+def position(name: str, raw: dict, source: str) -> Any:
+    """The position method of a family's weights, or a list of such, as in Recipe.position.
+
+    Raises:
+      ValueError: config.json says none.
+    """
+    if said := raw.get(native.FIELD, {}).get("position"):
+        return said
     family = config.FAMILIES[name]
     return family.position(config.standard(raw, family, source), source)
 

@@ -45,16 +45,33 @@ def _chosen(heads: tuple[str, ...]) -> str:
 
 
 def attention_fields(spec: Mapping[str, Any], layers: int, heads: tuple[str, ...]) -> dict[str, Any] | None:
-    """As bert.attention_fields: even windows on both sides, no dilation, the global tokens that the class chooses by itself."""
+    """As bert.attention_fields: even windows on both sides, no dilation.
+
+    Where a class chooses global tokens by itself, these and no others; else all, for the caller marks them.
+    """
     free = {"name", "attention_window", "global_tokens", "global_capacity", "sep_token_id"}
     window = spec.get("attention_window", WINDOW)
     each = window if isinstance(window, tuple) else (window,)
     if spec["name"] != "window" or spec.keys() - free or any(w is None or w % 2 for w in each):
         return None
-    if spec.get("global_tokens") != _chosen(heads):
+    if _chosen(heads) not in ("explicit", spec.get("global_tokens")):
         return None
     fields = {"attention_window": list(each) * (layers // len(each))}
     return fields | {k: spec[k] for k in ("sep_token_id",) if k in spec}
+
+
+MARKED = {"cls": "the first token of each text", "question": "the tokens before the first separator"}
+
+
+def attention_note(spec: Mapping[str, Any], heads: tuple[str, ...]) -> str:
+    """Where the class chooses no global tokens, those of the pattern must be marked."""
+    policy = spec.get("global_tokens", "none")
+    if policy not in MARKED or _chosen(heads) == policy:
+        return ""
+    return (
+        "transformers' class chooses no global tokens by itself here; for this model's outputs give it global_attention_mask "
+        f"with 1 at {MARKED[policy]}"
+    )
 
 
 FAMILY = roberta.FAMILY._replace(
@@ -65,6 +82,8 @@ FAMILY = roberta.FAMILY._replace(
     own=frozenset({"attention_window"}),
     attention=attention,
     attention_fields=attention_fields,
-    attention_words="windows of even width without dilation, with global tokens: cls beside a classifier head, question beside "
-    "a qa head, else explicit",
+    attention_words="windows of even width on both sides without dilation, with global tokens cls beside a classifier head, "
+    "question beside a qa head, any beside others",
+    attention_note=attention_note,
+    becomes=("roberta",),
 )

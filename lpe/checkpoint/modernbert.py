@@ -131,11 +131,12 @@ def position_fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
     if spec["name"] != "by_layer" or len(spec.get("methods", ())) != 2:
         return None
     longest = {"max_length": spec["max_length"]} if spec.get("max_length") else {}
-    first, second = (rope.parameters({**dict(method), **longest}, cfg) for method in spec["methods"])
+    methods = [rope.unscaled({**dict(method), **longest}, cfg) for method in spec["methods"]]
+    first, second = (rope.parameters(method, cfg) for method in methods)
     if first is None or second is None:
         return None
-    longer = longest and first["rope_type"] == "default"
-    found = {"max_position_embeddings": spec["max_length"]} if longer else {}
+    longer = first["rope_type"] == "default" and methods[0].get("max_length")
+    found = {"max_position_embeddings": longer} if longer else {}
     layers = spec.get("layers", (0, 1, 1))
     types = [(FULL, LOCAL)[layers[i % len(layers)]] for i in range(cfg.num_hidden_layers)]
     return found | {"rope_parameters": {FULL: first, LOCAL: second}, "layer_types": types}

@@ -21,5 +21,6 @@ FAMILY = bert.FAMILY._replace(
     defaults={"pad_token_id": 1},
     fields=lambda raw: {"head_act": "gelu"},  # fixed in RobertaLMHead, whatever hidden_act says
     reserved_rows=None,
+    becomes=("longformer",),
 )
 XLM = FAMILY._replace(classes="XLMRoberta")

@@ -19,7 +19,7 @@ OPTIONS = {
     "rope_theta", "partial_rotary_factor", "factor", ORIGINAL, "attention_factor", "beta_fast", "beta_slow", "mscale",
     "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor", "short_factor", "long_factor",
 }  # fmt: skip
-WORDS = f"{', '.join(NAMES.values())}, with the layout that the weights have"
+WORDS = f"{', '.join(NAMES.values())}, rope_ntk, with the layout that the weights have"
 ALIKE = {"layout": "half", "partial_rotary_factor": 1.0}  # options that only one value of has a field
 
 
@@ -55,8 +55,17 @@ def read(given: Any, theta: float, trained: int, source: str) -> dict[str, Any]:
     return spec | ({"max_length": trained} if kind == "default" else {})
 
 
+def unscaled(spec: Mapping[str, Any], cfg) -> dict[str, Any]:
+    """`spec`, or the plain rotary method that is the same with another base, where its file says so."""
+    make = getattr(registry.load("positions", spec["name"]), "as_rope", None)
+    if make is None:
+        return dict(spec)
+    options = {**registry.defaults("positions", spec), **spec}
+    return make(cfg, **{k: v for k, v in options.items() if k != "name"})
+
+
 def parameters(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
-    """The reverse of `read`, with all defaults said; None where no rope_parameters say it."""
+    """The reverse of `read`, with all defaults said; None where no rope_parameters say it. Args: as `unscaled` gives it."""
     kinds = {ours: theirs for theirs, ours in NAMES.items()}
     if spec["name"] not in kinds:
         return None
@@ -76,6 +85,7 @@ def parameters(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
 
 def fields(spec: Mapping[str, Any], cfg) -> dict[str, Any] | None:
     """Fields of config.json of a model with one such method in all layers."""
+    spec = unscaled(spec, cfg)
     found = parameters(spec, cfg)
     if found is None:
         return None

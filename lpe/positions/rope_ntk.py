@@ -4,6 +4,8 @@ b' = b · s^(d/(d−2)): the slowest pair turns exactly s times slower, the fast
 ω_k · (L/L')^(k/(d/2−1)); the code printed there is another formula, which moves the slow pairs the wrong way.
 """
 
+from typing import Any
+
 from lpe.positions import rotary
 from lpe.positions.base import PositionMethod
 
@@ -36,5 +38,18 @@ def make(
     """
     on = rotary.pairs(cfg, "rope_ntk", rope_theta, layout, partial_rotary_factor, rotary_value, least=4)
     far = rotary.reach(cfg, "rope_ntk", factor, max_length, original_max_position_embeddings)
-    base = on.theta * far.factor ** (on.d / (on.d - 2))
-    return rotary.from_frequencies(on, rotary.inverse_frequencies(base, on.d), max_length=far.max_length)
+    return rotary.from_frequencies(on, rotary.inverse_frequencies(_base(on, far), on.d), max_length=far.max_length)
+
+
+def _base(on: rotary.Pairs, far: rotary.Reach) -> float:
+    return on.theta * far.factor ** (on.d / (on.d - 2))
+
+
+def as_rope(
+    cfg, *, rope_theta, layout, partial_rotary_factor, rotary_value, factor, max_length, original_max_position_embeddings
+) -> dict[str, Any]:
+    """The same positions as plain `rope` with another base, which is how config.json can say them."""
+    on = rotary.pairs(cfg, "rope_ntk", rope_theta, layout, partial_rotary_factor, rotary_value, least=4)
+    far = rotary.reach(cfg, "rope_ntk", factor, max_length, original_max_position_embeddings)
+    of_weights = {"layout": layout, "partial_rotary_factor": partial_rotary_factor, "rotary_value": rotary_value}
+    return {"name": "rope", "rope_theta": _base(on, far), "max_length": far.max_length, **of_weights}
