@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -170,8 +170,17 @@ def _cost(jaxpr) -> _Cost:
             (contracted, _), _ = eqn.params["dimension_numbers"]
             shape = eqn.invars[0].aval.shape
             operations += 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(shape[i] for i in contracted)
-        for inner in jax.core.jaxprs_in_params(eqn.params):
+        for inner in _inside(eqn.params):
             part = _cost(inner)
             operations += part.operations * eqn.params.get("length", 1)
             size += part.bytes
     return _Cost(operations, size)
+
+
+def _inside(params: dict) -> Iterator:
+    """The programs within an equation."""
+    for value in params.values():
+        for x in value if isinstance(value, (list, tuple)) else (value,):
+            x = getattr(x, "jaxpr", x)
+            if hasattr(x, "eqns"):
+                yield x

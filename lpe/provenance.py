@@ -1,6 +1,6 @@
 """Where the vector of every position comes from: found by comparing bits, whatever a method says of itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lpe.positions import base
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
@@ -51,13 +50,8 @@ def span(start: int, stop: int) -> str:
     return f"{start:,}" if stop == start + 1 else f"{start:,}–{stop - 1:,}"
 
 
-def vectors(method: PositionMethod, params: dict, width: int, count: int, length: int) -> np.ndarray | None:
-    """What `embed` adds at positions 0 … count − 1 of a sequence of `length` tokens, f32[count, width]; None: nothing.
-
-    Raises ValueError for parameters of other shapes than the method's.
-    """
-    if "embed" not in base.hooks(method):
-        return None
+def vectors(method: PositionMethod, params: dict, width: int, count: int, length: int) -> Iterator[np.ndarray]:
+    """What `embed` adds at positions 0 … count − 1 of a sequence of `length` tokens: f32[part, width], part after part."""
     size = min(CHUNK, count)
 
     @jax.jit
@@ -67,30 +61,39 @@ def vectors(method: PositionMethod, params: dict, width: int, count: int, length
         tok = Tokens(position, position, ones, ones * length, jnp.zeros(position.shape, bool))
         return method.embed(params, jnp.zeros((1, size, width), jnp.float32), tok)[0]
 
-    found = np.empty((count, width), np.float32)
     for first in range(0, count, size):
-        found[first : first + size] = np.asarray(at(params, jnp.int32(first)))[: count - first]
-    return found
+        yield np.asarray(at(params, jnp.int32(first)))[: count - first]
 
 
-def sources(vectors_mD: np.ndarray, table_nD: np.ndarray) -> np.ndarray:
-    """The row of the table that each vector equals bit for bit, i32[m], −1 where none does.
+class Trace(NamedTuple):
+    """source: i32[m], the row of the table that each vector equals bit for bit, −1 where none does. bad: not finite ones."""
+
+    source: np.ndarray
+    bad: np.ndarray
+
+
+def trace(parts: Iterable[np.ndarray], table_nD: np.ndarray) -> Trace:
+    """Of the vectors of positions from 0.
 
     Where several rows are equal, the one that follows the row before, else the same again, else the first.
     """
     rows: dict[bytes, list[int]] = {}
     for i, row in enumerate(np.ascontiguousarray(table_nD, np.float32) + 0.0):  # −0 and 0 are one number
         rows.setdefault(row.tobytes(), []).append(i)
-    found, last = np.full(len(vectors_mD), -1, np.int32), -1
-    for k, vector in enumerate(vectors_mD):
-        if there := rows.get((vector + 0.0).tobytes()):
-            last = next((i for i in (last + 1, last) if i in there), there[0])
-            found[k] = last
-    return found
+    found: list[int] = []
+    bad, last = [], -1
+    for part in parts:
+        bad.append(~np.isfinite(part).all(axis=1))
+        for vector in part + 0.0:
+            there = rows.get(vector.tobytes(), ())
+            if there:
+                last = next((i for i in (last + 1, last) if i in there), there[0])
+            found.append(last if there else -1)
+    return Trace(np.asarray(found, np.int32), np.flatnonzero(np.concatenate(bad)))
 
 
 def ranges(source: np.ndarray) -> list[Range]:
-    """`sources` as few ranges: equal ones after another are one, and so are the places of an interpolation."""
+    """Trace.source as few ranges: equal ones after another are one, and so are the places of an interpolation."""
     return _folded(_mixed(_runs(source)))
 
 
