@@ -56,13 +56,11 @@ def verify(before: Model, after: Model, *, length: int | None = None, seed: int 
         raise ValueError(f"verify: length={length!r}, allowed are whole numbers from 1")
     if length is not None and limit is not None and length > limit:
         raise ValueError(f"verify: length={length}, allowed are 1 to {limit}, the positions of `after`; leave it out for all")
-    weights = _weights(pair)
     longest = _longest(pair, length, seed)
     runs = comparison.lengths(after, pair.n, longest.data["checked"])
     found = [
-        _methods(pair), _lengths(pair), weights, _short(pair, weights, seed), *_positions(pair), longest,
-        *(_padding(pair, total, side, seed) for total in runs for side in SIDES),
-        *(_batch(pair, total, seed) for total in runs), *_size(pair), _licence(pair),
+        _methods(pair), _lengths(pair), _weights(pair), _short(pair, seed), *_positions(pair), longest,
+        *(_padding(pair, runs, side, seed) for side in SIDES), _batch(pair, runs, seed), _size(pair), _licence(pair),
     ]  # fmt: skip
     name = before.companions.source or before.recipe.family
     return Report(f"verify: {name}, extended{' and tuned' if tuned else ''}", tuple(found))
@@ -132,12 +130,12 @@ def _weights(p: _Pair) -> Check:
     return Check("weights", text, "equal, but for positions", not other + moved, more, data)
 
 
-def _short(p: _Pair, weights: Check, seed: int) -> Check:
+def _short(p: _Pair, seed: int) -> Check:
     """The largest difference of outputs on inputs within the trained positions."""
     heads = [h for h in comparison.OUTPUTS if comparison.has(p.before, h) and comparison.has(p.after, h)]
     top = comparison.affordable([p.before, p.after], p.rows, rows=3)
     worst, lengths = comparison.differences(p.before, p.after, heads, top, seed)
-    text = ", ".join(f"{h} {x:.1e}" if x else f"{h} 0.0" for h, x in worst.items())
+    text = ", ".join(f"{h} {_number(x)}" for h, x in worst.items())
     text += f" (inputs of {', '.join(f'{k:,}' for k in lengths)} tokens)"
     if top < p.rows:
         text += f"; longer ones, up to {p.rows:,}, do not fit this machine"
@@ -151,8 +149,8 @@ def _short(p: _Pair, weights: Check, seed: int) -> Check:
         reason = f"position {build.names(p.after.recipe)} gives short inputs other vectors"
     elif rest[0] != rest[1]:
         reason = "another dtype or chunk_size"
-    elif p.tuned and weights.data["differ"]:
-        reason = "the weights differ"
+    elif p.tuned:
+        reason = "tuned since"
     if reason:
         return Check("short inputs", text, reason, None, data=data)
     return Check("short inputs", text, "0.0", all(x == 0.0 for x in worst.values()), data=data)
@@ -162,25 +160,25 @@ def _positions(p: _Pair) -> list[Check]:
     """Vectors of positions: where they come from, whether they are finite, what the method says, and the table's rows."""
     cfg, limit = p.after.config, p.new.position.max_length
     m = min(provenance.LIMIT if limit is None else limit, provenance.LIMIT)
-    part = "" if limit == m else f" of {'no limit' if limit is None else f'{limit:,}'}; those after were not looked at"
-    vectors = provenance.vectors(p.new.position, p.after.params.get("position", {}), cfg.embedding_width, m, m)
-    if vectors is None:
+    part = "" if limit == m else f" (of {'no limit' if limit is None else f'{limit:,}'}; those after were not looked at)"
+    if "embed" not in base.hooks(p.new.position):
         return [Check("provenance", "no vectors: positions act within attention", data={"positions": 0})]
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    table, r = p.before.params.get("position", {}).get("table"), p.before.config.reserved_rows
+    rows = np.zeros((0, cfg.embedding_width)) if table is None else np.asarray(table)[r:]
+    parts = provenance.vectors(p.new.position, p.after.params.get("position", {}), cfg.embedding_width, m, m)
+    source, bad = provenance.trace(parts, rows)
     text = "all finite" if not len(bad) else f"{len(bad):,} not finite, the first at position {bad[0]:,}"
     finite = Check("vectors", f"{m:,} positions{part}: {text}", "finite", not len(bad), data={"positions": m, "bad": len(bad)})
-    table = p.before.params.get("position", {}).get("table")
     if table is None:
         return [Check("provenance", "before has no table: all vectors are computed", data={"positions": m}), finite]
-    table, r = np.asarray(table), p.before.config.reserved_rows
-    source = provenance.sources(vectors, table[r:])
+    table = np.asarray(table)
     found = provenance.ranges(source)
     kept = int((source >= 0).sum())
     shown = [str(x) for x in found[: SHOWN if len(found) <= SHOWN else SHOWN - 1]]
     shown += [f"and {len(found) - len(shown):,} more ranges" for _ in range(len(found) > len(shown))]
     data = {"positions": m, "repeat_a_row": kept, "new": m - kept, "ranges": provenance.as_data(found)}
     text = f"{m:,} positions: {kept:,} repeat a row of the table bit for bit, {m - kept:,} are new"
-    return [Check("provenance", text, more=tuple(shown), data=data), finite, *_claims(p, table), *_trained(p, table)]
+    return [Check("provenance", text, more=tuple(shown), data=data), finite, *_claims(p, table), _trained(p, table)]
 
 
 def _claims(p: _Pair, table: np.ndarray) -> list[Check]:
@@ -203,8 +201,9 @@ def _claims(p: _Pair, table: np.ndarray) -> list[Check]:
     if p.keeps and not p.same:
         pairs = [(p.old.position, p.before), (p.new.position, p.after)]
         width = p.before.config.embedding_width
-        a, b = (provenance.vectors(f, m.params["position"], width, p.rows, p.rows) for f, m in pairs)
-        wrong = np.flatnonzero((np.asarray(a) != np.asarray(b)).any(axis=1))
+        parts = (provenance.vectors(f, m.params["position"], width, p.rows, p.rows) for f, m in pairs)
+        a, b = (np.concatenate([*x]) for x in parts)
+        wrong = np.flatnonzero((a != b).any(axis=1))
         text = (
             f"positions {provenance.span(0, p.rows)} {'as before' if not len(wrong) else f'differ, the first at {wrong[0]:,}'}"
         )
@@ -218,7 +217,7 @@ def _said(p: _Pair, name: str, text: str, promise: str, ok: bool) -> Check:
     )
 
 
-def _trained(p: _Pair, table: np.ndarray) -> list[Check]:
+def _trained(p: _Pair, table: np.ndarray) -> Check:
     """Which rows of the source were ever trained, and whether others are read."""
     about = table_report(table, p.before.config.reserved_rows, p.before.config.initializer_range)
     said = str(about).splitlines()
@@ -234,7 +233,7 @@ def _trained(p: _Pair, table: np.ndarray) -> list[Check]:
         "trained": about.trained, "positions": about.positions, "untrained_rows_read": beyond, "median_norm": about.median,
         "outliers": [list(x) for x in about.outliers],
     }  # fmt: skip
-    return [Check("trained rows", text, more=tuple(more), data=data)]
+    return Check("trained rows", text, more=tuple(more), data=data)
 
 
 def _longest(p: _Pair, length: int | None, seed: int) -> Check:
@@ -249,28 +248,38 @@ def _longest(p: _Pair, length: int | None, seed: int) -> Check:
     return Check("full length", text, "finite outputs", finite, more, {"checked": checked, "wanted": wanted, "finite": finite})
 
 
-def _padding(p: _Pair, total: int, side: str, seed: int) -> Check:
-    worst, bound = comparison.padding(p.after, total, side, seed), comparison.TOLERANCE[p.after.recipe.dtype]
-    text = f"{worst:.1e} (a text of {comparison.unpadded(total):,} tokens in {total:,} places)"
-    name, data = f"padding {side}", {"largest": worst, "length": comparison.unpadded(total), "places": total}
-    if "padding_invariant" not in p.new.pattern.claims:
-        return Check(name, text, f"attention {dict(p.after.recipe.attention)['name']!r} claims none", None, data=data)
-    return Check(name, text, f"at most {bound:g}", worst <= bound, data=data)
+def _padding(p: _Pair, runs: list[int], side: str, seed: int) -> Check:
+    worst = {total: comparison.padding(p.after, total, side, seed) for total in runs}
+    text = ", ".join(f"{_number(x)} ({comparison.unpadded(k):,} tokens in {k:,} places)" for k, x in worst.items())
+    pattern = dict(p.after.recipe.attention)["name"]
+    reason = "" if "padding_invariant" in p.new.pattern.claims else f"attention {pattern!r} claims none"
+    return _within(p, f"padding {side}", text, worst, reason)
 
 
-def _batch(p: _Pair, total: int, seed: int) -> Check:
-    worst, bound = comparison.among_others(p.after, total, seed), comparison.TOLERANCE[p.after.recipe.dtype]
-    text = f"{worst:.1e} (3 rows of {total:,} places, and each alone)"
-    return Check("batch", text, f"at most {bound:g}", worst <= bound, data={"largest": worst, "places": total})
+def _batch(p: _Pair, runs: list[int], seed: int) -> Check:
+    worst = {total: comparison.among_others(p.after, total, seed) for total in runs}
+    text = ", ".join(f"{_number(x)} (3 rows of {k:,} places)" for k, x in worst.items())
+    return _within(p, "batch", text, worst)
 
 
-def _size(p: _Pair) -> list[Check]:
+def _within(p: _Pair, name: str, text: str, worst: dict[int, float], reason: str = "") -> Check:
+    bound, data = comparison.TOLERANCE[p.after.recipe.dtype], {"largest": worst}
+    if reason:
+        return Check(name, text, reason, None, data=data)
+    return Check(name, text, f"at most {bound:g}", all(x <= bound for x in worst.values()), data=data)
+
+
+def _number(x: float) -> str:
+    return "0.0" if x == 0.0 else f"{x:.1e}"
+
+
+def _size(p: _Pair) -> Check:
     counts = [params.count(m.params) for m in (p.before, p.after)]
     sizes = [sum(x.nbytes for x in jax.tree.leaves(m.params)) for m in (p.before, p.after)]
     text = " → ".join(f"{k:,} parameters, {b / 1e6:,.1f} MB" for k, b in zip(counts, sizes, strict=True))
     cfg = p.after.config
     same = f"{cfg.num_hidden_layers} layers and {cfg.vocab_size:,} word pieces, as before"
-    return [Check("size", text, more=(same,), data={"parameters": counts, "bytes": sizes})]
+    return Check("size", text, more=(same,), data={"parameters": counts, "bytes": sizes})
 
 
 def _licence(p: _Pair) -> Check:
