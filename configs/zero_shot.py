@@ -2,7 +2,8 @@
 
     python -m experiments.sweep --config=configs/zero_shot.py
 
-Beside them stands the checkpoint as it is, which reads the same tokens in pieces of its own length.
+Beside them stands the checkpoint as it is, which reads the same tokens in pieces of its own length. Each method is read with
+dense attention, and with patterns in which a token sees about as many keys as the checkpoint has positions, 128.
 """
 
 from configs import hier
@@ -18,6 +19,11 @@ METHODS = {
     "preserve_short": {"name": "preserve_short"},
     "random": {"name": "random"},
 }
+PATTERNS = {
+    "window 128, [CLS] global": {"name": "window", "attention_window": 128, "global_tokens": "cls"},
+    "blocks of 128": {"name": "chunked", "chunk_size": 128},
+    "BigBird, blocks of 16": {"name": "bigbird", "block_size": 16},
+}
 
 
 def get_config(argument: str | None = None):
@@ -31,10 +37,18 @@ def get_config(argument: str | None = None):
 
 
 def sweep(add, config):
-    """Methods by length, and the untouched checkpoint."""
+    """Methods by length with dense attention, and the untouched checkpoint; then methods by length and pattern."""
     for length in LENGTHS:
-        task = {"name": "mlm", "length": length, "mask_rate": 0.15}
-        untouched = {"position": {"name": "learned"}, "task": task, "train": {"view": "pieces"}, "eval": {"views": ("pieces",)}}
-        add(f"learned, in pieces, of {length:,}", untouched)
+        untouched = {"position": {"name": "learned"}, "train": {"view": "pieces"}, "eval": {"views": ("pieces",)}}
+        add(f"learned, in pieces, of {length:,}", {**untouched, "task": _task(length)})
         for name, position in METHODS.items():
-            add(f"{name}, {length:,}", {"position": {**position, "max_length": length}, "task": task})
+            add(f"{name}, {length:,}", {"position": {**position, "max_length": length}, "task": _task(length)})
+    for length in LENGTHS:
+        for pattern, attention in PATTERNS.items():
+            for name, position in METHODS.items():
+                run = {"position": {**position, "max_length": length}, "task": _task(length), "attention": attention}
+                add(f"{name}, {length:,}, {pattern}", run)
+
+
+def _task(length):
+    return {"name": "mlm", "length": length, "mask_rate": 0.15}

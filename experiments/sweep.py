@@ -152,7 +152,7 @@ def _cell(value: tuple[float, float | None]) -> str:
 def _plot(path: Path, title: str, table: list[dict], metric: str, tuned: bool) -> None:
     import matplotlib.figure
 
-    figure = matplotlib.figure.Figure(figsize=(8, 5), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(8, max(5.0, 0.25 * len(table))), layout="constrained")
     axes = figure.subplots()
     numbers = all(t["x"] is not None for t in table)
     for when in ("before", "after") if tuned else ("after",):

@@ -209,6 +209,12 @@ def own_extension(recipe: Recipe, beside: Recipe | None = None) -> str | None:
     return None if beside is not None and own_extension(beside) == found else found
 
 
+def retrains(before: PositionMethod, after: PositionMethod) -> bool:
+    """Whether weights trained with the positions `before` need training to be of use with `after`."""
+    plain = not before.specs and not after.specs
+    return base.hooks(before) != base.hooks(after) or not (plain or before.specs.keys() & after.specs.keys())
+
+
 def attention(spec: Mapping[str, Any]) -> tuple:
     """Recipe.attention of what a user writes. Raises ValueError unless it is {"name": …, options}."""
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):

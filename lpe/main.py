@@ -1,18 +1,15 @@
 """python -m lpe.main --config=configs/hier.py: runs a config. Flags, logging and nothing else."""
 
-import contextlib
 import logging
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 from absl import app, flags
-from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from lpe import report, settings, sharding, train
+from lpe import cli, report, settings, sharding, train
+from lpe.cli import errors, setup
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "The config: configs/hier.py or configs/hier.py:length=2048.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; an earlier run of the same config there is resumed.")
@@ -25,24 +22,10 @@ PROCESS = flags.DEFINE_integer("process_id", None, "With --multihost elsewhere: 
 def parse(argv: list[str]) -> list[str]:
     """absl's flags, with one line for a key that the config does not have."""
     try:
-        return flags.FLAGS(argv)
+        return cli.parse(flags.FLAGS, argv)
     except AttributeError:
         keys = [a.removeprefix("--config.").partition("=")[0] for a in argv if a.startswith("--config.")]
         sys.exit(f"lpe: {settings.explain(keys)}")
-    except flags.Error as e:
-        sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")
-
-
-def setup() -> None:
-    """Quiet libraries, lpe's own log on the terminal, and compilations kept between runs."""
-    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports every step of a save through it, and errors that it raises
-    logging.getLogger("orbax").setLevel(logging.ERROR)
-    sys.unraisablehook = silence
-    logging.getLogger("lpe").setLevel(logging.INFO)
-    logging.getLogger("lpe").addHandler(logging.StreamHandler())
-    logging.getLogger("lpe").propagate = False
-    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/lpe/xla"))
-    jax.config.update("jax_compilation_cache_dir", cache)
 
 
 def join() -> None:
@@ -61,23 +44,6 @@ def join() -> None:
         )
     if not sharding.leads():
         logging.getLogger("lpe").setLevel(logging.WARNING)  # the first process speaks for all
-
-
-def silence(what: "sys.UnraisableHookArgs") -> None:
-    """Leaves out what Orbax's threads print after an array that they could not read or write; the error itself is raised."""
-    if str(what.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(what)
-
-
-@contextlib.contextmanager
-def errors() -> Iterator[None]:
-    """What a user can mend ends the program with one message, without a traceback."""
-    try:
-        yield
-    except OSError as e:
-        sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")
-    except (ValueError, FloatingPointError) as e:
-        sys.exit(f"lpe: {e}")
 
 
 def main(argv: list[str]) -> None:

@@ -16,7 +16,6 @@ from lpe.build import Recipe
 from lpe.checkpoint import load, mapping, native
 from lpe.checkpoint.folder import find, read_tokenizer
 from lpe.models import heads
-from lpe.positions import base
 
 log = logging.getLogger(__name__)
 
@@ -141,8 +140,7 @@ class Model:
     def _tell_of(self, recipe: Recipe) -> None:
         """Logs what a user should know of the positions that `recipe` gives these weights."""
         before, after, cfg = build.position_method(self.recipe), build.position_method(recipe), recipe.config
-        plain = not before.specs and not after.specs
-        if base.hooks(before) != base.hooks(after) or not (plain or before.specs.keys() & after.specs.keys()):
+        if build.retrains(before, after):
             lost = ", ".join(f"position/{name}" for name in sorted(before.specs.keys() - after.specs.keys()))
             also = f", and {lost} is left out" if lost else ""
             message = "position %s in place of %s: the weights were not trained with it%s; they need training to be of use"

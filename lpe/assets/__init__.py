@@ -4,4 +4,5 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 CHECKPOINTS = {"bert-mini": _HERE / "bert-mini"}
+KNOWN_RESULTS = _HERE / "known_results.json"  # by experiments/known_results.py, from experiments/results
 TEXTS = {"sotu": _HERE / "sotu.jsonl.xz"}

@@ -32,6 +32,11 @@ METHOD = "attention.bigbird"
 BLOCK = (64, 512)  # the fewest queries of a step, and the keys that global queries meet at a time
 
 
+def seeing(n: int) -> dict:
+    """Options by which a token sees about n tokens: three blocks around it, two global and three random ones."""
+    return {"block_size": max(1, n // 8)}
+
+
 class Form(NamedTuple):
     """The options of one model; layers and heads are the model's, ends is 1 where the first and the last block are global."""
 

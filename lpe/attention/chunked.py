@@ -16,6 +16,11 @@ from lpe.tokens import Tokens
 METHOD = "attention.chunked"
 
 
+def seeing(n: int) -> dict:
+    """Options by which a token sees the n tokens of its block."""
+    return {"chunk_size": n}
+
+
 def make(cfg, *, chunk_size: int = 512, causal: bool = False) -> base.AttentionPattern:
     """Attention within blocks, counted from the beginning of the array: what a token sees depends on padding before it.
 

@@ -30,6 +30,7 @@ from lpe.attention.base import Call
 from lpe.positions import checks
 
 METHOD = "attention.linear"
+NEEDS_TRAINING = True  # no published checkpoint has it, and one trained with dense attention does not become one without
 BLOCK = (128, 256)  # the size of chunks, and the longest input that is one chunk, which is then no more work
 
 

@@ -24,6 +24,7 @@ from lpe.positions import checks
 from lpe.tokens import Tokens
 
 METHOD = "attention.star"
+NEEDS_TRAINING = True  # weights trained with dense attention do not become those of a ring without training
 
 
 class Ring(NamedTuple):

@@ -28,6 +28,11 @@ METHOD = "attention.window"
 BLOCK = (64, 256)  # the smallest and the largest block of queries, from experiments/bench_blocks.py
 
 
+def seeing(n: int) -> dict:
+    """Options by which a token sees n tokens around it, and the first one, as Longformer's classifiers do."""
+    return {"attention_window": n, "global_tokens": "cls"}
+
+
 class Reach(NamedTuple):
     """What one layer sees: so many keys to the left and to the right, apart as the dilation of each head says."""
 

@@ -1,13 +1,12 @@
 """What linear attention costs at T, 2T and 4T: memory as XLA plans it, products counted in the program, no T × T anywhere."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lpe import build, model
+from lpe.costs import flops
 from lpe.models.bert import BertConfig
 from tests.positions.test_contract import sizes
 
@@ -33,32 +32,6 @@ AT_ONCE = {
     "linear, causal": (3 * 128 + 8 * H, N * 128),
     "star": (12 * H, N * H),
 }
-
-
-def flops(jaxpr) -> int:
-    """Of all matrix products; the body of a loop as often as it runs, of branches the dearest.
-
-    XLA's own count takes the body of a loop once (test_xla_counts_a_loop_once), so it says nothing here.
-    """
-    total = 0
-    for e in jaxpr.eqns:
-        if e.primitive.name == "dot_general":
-            (contracted, _), _ = e.params["dimension_numbers"]
-            shape = e.invars[0].aval.shape
-            total += 2 * e.outvars[0].aval.size * math.prod(shape[i] for i in contracted)
-        assert e.primitive.name != "while"
-        inner = [flops(j) for j in _inside(e)]
-        total += e.params.get("length", 1) * (max(inner, default=0) if e.primitive.name == "cond" else sum(inner))
-    return total
-
-
-def _inside(e) -> list:
-    found = []
-    for p in jax.tree.leaves(list(e.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
-        inner = getattr(p, "jaxpr", p)
-        if hasattr(inner, "eqns"):
-            found.append(inner)
-    return found
 
 
 def programs(spec: dict, length: int):
