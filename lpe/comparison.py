@@ -41,6 +41,11 @@ def relative(a: np.ndarray, b: np.ndarray) -> float:
     return largest(a, b) / max(float(np.abs(np.asarray(b, np.float64)).max(initial=0.0)), 1e-30)
 
 
+def number(x: float) -> str:
+    """A difference for a report."""
+    return "0.0" if x == 0.0 else f"{x:.1e}"
+
+
 class Row(NamedTuple):
     """A text of `length` tokens in a row of an array, after `before` places of padding."""
 

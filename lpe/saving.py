@@ -95,6 +95,24 @@ def own_parts(model, dtype: str) -> Parts:
 FORMATS: dict[str, Callable[[Any, str], Parts]] = {"stock": stock_parts, "lpe": own_parts}
 
 
+def check(
+    folder: Path, source: Path | None, *, dtype: str, format: str, weights: str, max_shard_size: str, overwrite: bool
+) -> None:
+    """Raises what `save` would raise of its options, before there is anything to save.
+
+    Args:
+      source: the checkpoint's folder.
+    """
+    writing.check(dtype, weights, max_shard_size)
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r}, allowed are {', '.join(FORMATS)}")
+    if format == "lpe" and weights != "safetensors":
+        raise ValueError(f"weights={weights!r} with format='lpe', which is safetensors alone; leave it out")
+    if source is not None:
+        _check_apart(folder, beside.layout(source))
+    writing.check_free(folder, overwrite)
+
+
 def save(
     model,
     folder: Path,
@@ -112,15 +130,8 @@ def save(
       model: a Model; the others are of Model.save_pretrained.
       inspect: called with the finished folder before it gets its name; an error there leaves nothing behind.
     """
-    writing.check(dtype, weights, max_shard_size)
-    if format not in FORMATS:
-        raise ValueError(f"format={format!r}, allowed are {', '.join(FORMATS)}")
-    if format == "lpe" and weights != "safetensors":
-        raise ValueError(f"weights={weights!r} with format='lpe', which is safetensors alone; leave it out")
-    writing.check_free(folder, overwrite)
     source = _source(model)
-    if source is not None:
-        _check_apart(folder, beside.layout(source))
+    check(folder, source, dtype=dtype, format=format, weights=weights, max_shard_size=max_shard_size, overwrite=overwrite)
     parts = FORMATS[format](model, dtype)
     with writing.whole(folder, overwrite) as work:
         inner = work / (beside.layout(source).inner if source else "")

@@ -135,7 +135,7 @@ def _short(p: _Pair, seed: int) -> Check:
     heads = [h for h in comparison.OUTPUTS if comparison.has(p.before, h) and comparison.has(p.after, h)]
     top = comparison.affordable([p.before, p.after], p.rows, rows=3)
     worst, lengths = comparison.differences(p.before, p.after, heads, top, seed)
-    text = ", ".join(f"{h} {_number(x)}" for h, x in worst.items())
+    text = ", ".join(f"{h} {comparison.number(x)}" for h, x in worst.items())
     text += f" (inputs of {', '.join(f'{k:,}' for k in lengths)} tokens)"
     if top < p.rows:
         text += f"; longer ones, up to {p.rows:,}, do not fit this machine"
@@ -250,7 +250,7 @@ def _longest(p: _Pair, length: int | None, seed: int) -> Check:
 
 def _padding(p: _Pair, runs: list[int], side: str, seed: int) -> Check:
     worst = {total: comparison.padding(p.after, total, side, seed) for total in runs}
-    text = ", ".join(f"{_number(x)} ({comparison.unpadded(k):,} tokens in {k:,} places)" for k, x in worst.items())
+    text = ", ".join(f"{comparison.number(x)} ({comparison.unpadded(k):,} tokens in {k:,} places)" for k, x in worst.items())
     pattern = dict(p.after.recipe.attention)["name"]
     reason = "" if "padding_invariant" in p.new.pattern.claims else f"attention {pattern!r} claims none"
     return _within(p, f"padding {side}", text, worst, reason)
@@ -258,7 +258,7 @@ def _padding(p: _Pair, runs: list[int], side: str, seed: int) -> Check:
 
 def _batch(p: _Pair, runs: list[int], seed: int) -> Check:
     worst = {total: comparison.among_others(p.after, total, seed) for total in runs}
-    text = ", ".join(f"{_number(x)} (3 rows of {k:,} places)" for k, x in worst.items())
+    text = ", ".join(f"{comparison.number(x)} (3 rows of {k:,} places)" for k, x in worst.items())
     return _within(p, "batch", text, worst)
 
 
@@ -267,10 +267,6 @@ def _within(p: _Pair, name: str, text: str, worst: dict[int, float], reason: str
     if reason:
         return Check(name, text, reason, None, data=data)
     return Check(name, text, f"at most {bound:g}", all(x <= bound for x in worst.values()), data=data)
-
-
-def _number(x: float) -> str:
-    return "0.0" if x == 0.0 else f"{x:.1e}"
 
 
 def _size(p: _Pair) -> Check:
