@@ -1,6 +1,7 @@
 """What every command of lpe shares: its log, its cache of compilations, and one line in place of a traceback."""
 
 import contextlib
+import difflib
 import logging
 import os
 import sys
@@ -49,5 +50,8 @@ def parse(values: Callable[[list[str]], list[str]], argv: list[str]) -> list[str
     """
     try:
         return values(argv)
+    except flags.UnrecognizedFlagError as e:
+        near = difflib.get_close_matches(e.flagname, list(values) if isinstance(values, flags.FlagValues) else [], 1)
+        sys.exit(f"lpe: there is no flag --{e.flagname}{f'; did you mean --{near[0]}?' if near else ''}")
     except flags.Error as e:
         sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")

@@ -49,8 +49,8 @@ def flag_values() -> flags.FlagValues:
     flags.DEFINE_integer("verify_length", None, "Tokens of the longest input that is run. Default: all.", flag_values=own)
     flags.DEFINE_integer("seed", 0, "For parameters drawn anew, and for the inputs of the report.", flag_values=own)
     flags.DEFINE_bool("help", False, "This text.", flag_values=own)
-    for name, packages in options().items():
-        text(name, f"Option of {' and '.join(packages)} methods.")
+    for name in options():
+        text(name, f"Of {', '.join(owners(name))}.")
     return own
 
 
@@ -62,6 +62,11 @@ def options() -> dict[str, list[str]]:
             if name != "seed":
                 found.setdefault(name, []).append(package)
     return found
+
+
+def owners(option: str) -> list[str]:
+    """The methods that have an option."""
+    return [m for p in options()[option] for m in registry.names(p) if registry.takes(p, {"name": m}, option)]
 
 
 def value(name: str, text: str) -> Any:
@@ -96,18 +101,14 @@ def specs(given: Mapping[str, str | None]) -> dict[str, Any]:
         found[flag] = several if isinstance(spec, list) else several[0]
     if "max_length" in left:
         found["max_length"] = left.pop("max_length")
-    if left:
-        name = next(iter(left))
-        packages = options()[name]
-        words = [f"{flag} {given[flag] or 'there is'}" for flag, package in METHODS.items() if package in packages]
-        raise ValueError(f"--{name}={given[name]}: {' and '.join(words)} {_has_no(name, packages)}")
+    for name in left:
+        flags_ = [flag for flag, package in METHODS.items() if package in options()[name]]
+        given_ = [f"--{flag}={given[flag]} does not take it; " for flag in flags_ if given[flag] is not None]
+        raise ValueError(
+            f"--{name}={given[name]}: {''.join(given_)}it is an option of {', '.join(owners(name))}: name one of these by "
+            f"{' or '.join(f'--{flag}' for flag in flags_)}"
+        )
     return found
-
-
-def _has_no(name: str, packages: list[str]) -> str:
-    owners = [f"{p}.{m}" for p in packages for m in registry.names(p) if registry.takes(p, {"name": m}, name)]
-    flags_ = " or ".join(f"--{flag}" for flag, package in METHODS.items() if package in packages)
-    return f"does not take it; it is an option of {', '.join(owners)}: name one by {flags_}"
 
 
 def convert(
@@ -178,6 +179,8 @@ def main(argv: list[str]) -> None:
     if given.pop("help"):
         print(f"{__doc__}\n{values.get_help()}")
         return
+    if swallowed := [k for k, v in given.items() if isinstance(v, str) and v.startswith("--")]:
+        sys.exit(f"lpe: --{swallowed[0]} needs a value, as --{swallowed[0]}=VALUE")
     if missing := [f"--{name}" for name in ("from", "to") if not given[name]]:
         sys.exit(f"lpe: {', '.join(missing)} missing, as in python -m lpe.convert --from=bert-mini --max_length=384 --to=long")
     cli.setup()

@@ -1,15 +1,19 @@
 """A batch at the model's door: as int32 arrays, refused where it would be read outside a table or changed in silence."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from lpe import build, tokens
+from lpe import build, registry, tokens
 from lpe.build import Network
+from lpe.models.bert import BertConfig
+from lpe.tokens import Tokens
 
 KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "global_attention_mask")
 
@@ -40,11 +44,11 @@ def checked(net: Network, batch: Mapping[str, Any]) -> dict[str, Array]:
     if (
         cfg.reserved_rows
         and not {"attention_mask", "segment_ids"} & set(out)
-        and bool((out["input_ids"] == cfg.pad_token_id).any())
+        and bool((np.asarray(out["input_ids"]) == cfg.pad_token_id).any())
     ):
         raise ValueError(f"input_ids has pad_token_id {cfg.pad_token_id} but there is no attention_mask; add it")
-    check_global(net, out)
-    tok = tokens.from_batch(out)
+    tok = _tokens(cfg, net.recipe.attention, out)
+    _check_marks(net, out, tok)
     position = np.asarray(tok.position)
     if position.min() < 0:
         raise ValueError(f"position_ids has {position.min()}, allowed are whole numbers from 0")
@@ -58,21 +62,30 @@ def checked(net: Network, batch: Mapping[str, Any]) -> dict[str, Array]:
 def check_global(net: Network, batch: dict[str, Any]) -> dict[str, Any]:
     """The batch. Raises ValueError, by row, for global tokens that are padding, or more than the attention has room for."""
     read = {k: jnp.asarray(v).reshape(-1, v.shape[-1]) for k, v in batch.items() if k in KEYS}
-    tok = net.pattern.mark(read, tokens.from_batch(read))
+    _check_marks(net, batch, _tokens(net.recipe.config, net.recipe.attention, read))
+    return batch
+
+
+@partial(jax.jit, static_argnames=("cfg", "attention"))
+def _tokens(cfg: BertConfig, attention: tuple, batch: dict[str, Array]) -> Tokens:
+    """The batch's Tokens. One program for a shape: operation by operation each of a dozen would be compiled for it."""
+    return registry.make("attention", dict(attention), cfg).mark(batch, tokens.from_batch(batch))
+
+
+def _check_marks(net: Network, batch: dict[str, Any], tok: Tokens) -> None:
     if "global_attention_mask" in batch:
         mask = np.asarray(batch["global_attention_mask"])
         _check_range(mask, 2, "global_attention_mask", "1 = global")
-        if (rows := np.flatnonzero((mask > np.asarray(tok.segment > 0)).any(axis=1))).size:
+        if (rows := np.flatnonzero((mask > (np.asarray(tok.segment) > 0)).any(axis=1))).size:
             raise ValueError(
                 f"row {rows[0]}: global_attention_mask is 1 at padding; with padding on the left the first token is not place 0"
             )
-    count, capacity = np.asarray(tok.is_global.sum(axis=1)), net.pattern.capacity
+    count, capacity = np.asarray(tok.is_global).sum(axis=1), net.pattern.capacity
     if (count > capacity).any():
         raise ValueError(
             f"row {count.argmax()} has {count.max()} global tokens, and the attention has room for {capacity}; "
             f"give it more: attention={ ({**dict(net.recipe.attention), 'global_capacity': int(count.max())}) }"
         )
-    return batch
 
 
 def _whole_numbers(key: str, value: Any) -> Array:
@@ -87,6 +100,6 @@ def _whole_numbers(key: str, value: Any) -> Array:
 
 
 def _check_range(x: Array | np.ndarray, size: int, key: str, why: str) -> None:
-    low, high = int(x.min()), int(x.max())
+    low, high = int(np.asarray(x).min()), int(np.asarray(x).max())
     if low < 0 or high >= size:
         raise ValueError(f"{key} has {low if low < 0 else high}, allowed are 0 to {size - 1} ({why})")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lpe import build, comparison, params
-from lpe.checkpoint import beside, config, files
+from lpe.checkpoint import beside, config, files, native
 from lpe.findings import Check
 from lpe.model import Model, from_pretrained
 
@@ -38,8 +38,11 @@ def _weights(model: Model, again: Model, dtype: str) -> Check:
     text = f"{len(mine)} parameters read as they were written" + ("" if dtype == "float32" else f", rounded to {dtype}")
     if wrong:
         text = f"{len(wrong)} of {len(mine)} parameters are not read as they were written, the first {wrong[0]}"
-    more = (f"copies of the local projections, for the stock class: {', '.join(new)}",) if new else ()
-    return Check("written", text, "all, bit for bit", not wrong, more, {"wrong": wrong, "new": new})
+    more = [f"copies of the local projections, for the stock class: {', '.join(new)}"] if new else []
+    recipe, note = model.recipe, config.FAMILIES[again.recipe.family].attention_note
+    if not native.is_whole(again.companions.raw) and (said := note(dict(recipe.attention), recipe.heads)):
+        more.append(said)
+    return Check("written", text, "all, bit for bit", not wrong, tuple(more), {"wrong": wrong, "new": new})
 
 
 def _rounded_equal(mine, theirs, dtype: str) -> bool:

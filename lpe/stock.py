@@ -9,7 +9,7 @@ from lpe.checkpoint.family import Family
 from lpe.models.bert import BertConfig
 from lpe.positions import base
 
-KEEP = 'save it as lpe\'s own folder, format="lpe" (in a run: --config.save.format=lpe)'
+KEEP = 'save it as lpe\'s own folder, format="lpe" (for lpe.convert --format=lpe, in a run --config.save.format=lpe)'
 LAYOUT = {"max_position_embeddings", "reserved_rows"}  # of a table, which is written anew
 ONLY_FOR = {  # fields of BertConfig that say nothing without one of these heads
     **dict.fromkeys(("head_transform", "head_act", "head_bias", "decoder_bias", "tie_word_embeddings"), {"mlm"}),

@@ -78,7 +78,9 @@ def check_free(folder: Path, overwrite: bool) -> None:
     if not above.is_dir():
         raise NotADirectoryError(f"{folder}: {above} is not a folder; choose another name")
     if folder.exists() and any(folder.iterdir()) and not overwrite:
-        raise FileExistsError(f"{folder} exists and is not empty; choose another folder, remove it first, or overwrite it")
+        raise FileExistsError(
+            f"{folder} exists and is not empty; choose another folder, remove it first, or overwrite it (--overwrite)"
+        )
 
 
 def _remove_dead(left: Path) -> None:
