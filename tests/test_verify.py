@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lpe
-from lpe import build, model, provenance
+from lpe import build, comparison, model, params, provenance
 from lpe.attention import chunked
 from lpe.findings import Check, Report
 from lpe.model import Companions, Model
@@ -92,8 +92,6 @@ def test_what_is_not_promised_is_measured(change, reason):
 
 
 def with_params(m: Model, path: str, change) -> Model:
-    from lpe import params
-
     flat = params.flatten(m.params)
     return dataclasses.replace(m, params=params.nest({**flat, path: change(flat[path])}))
 
@@ -207,6 +205,15 @@ def test_rotary_positions_have_no_vectors_and_promise_nothing_for_short_inputs()
     assert checks["max_length"].measured == "no limit → 20 tokens" and "short vectors" not in checks
 
 
+@pytest.mark.heavy  # which has the compiler's optimisations: without a branch around the positions, 4e-7 is lost there
+@pytest.mark.parametrize("name", ["hierarchical", "random", "preserve_short"])
+def test_short_inputs_are_exactly_as_before_where_xla_optimises(name):
+    m = tiny(("mlm",), num_hidden_layers=2, initializer_range=0.02)
+    report = lpe.verify(m, long(m, position={"name": name}))
+    assert report.ok and by_name(report)["short inputs"].data["largest"] == {"hidden states": 0.0, "mlm": 0.0}
+
+
+@pytest.mark.heavy
 def test_real_weights():
     m = lpe.from_pretrained(assets.path("minilm"))
     report = lpe.verify(m, m.extend(max_length=1024), length=640)
@@ -228,7 +235,7 @@ def test_real_weights():
             384,
             ["0–380: rows 0–126 at 127 of the places, new between", "381–383: row 127"],
         ),
-        ({"name": "preserve_short"}, 256, ["0–253: rows 0–126 at 127 of the places, new between", "254–255: row 127"]),
+        ({"name": "preserve_short"}, 256, ["0–255: rows 0–127 at 129 of the places, new between"]),
     ],
     ids=lambda x: str(x)[:40],
 )
@@ -251,10 +258,8 @@ def test_no_limit_is_looked_at_as_far_as_said():
 
 
 def test_what_does_not_fit_is_not_claimed(monkeypatch):
-    from lpe import comparison
-
     m = tiny()
-    monkeypatch.setattr(comparison, "WORK", 2e5)
+    monkeypatch.setattr(comparison, "WORK", 6e4)
     report = lpe.verify(m, long(m))
     assert "checked at 10 of 20 tokens" in str(report) and "give length= to try" in str(report)
     assert "checked at 20 of 20 tokens" in str(lpe.verify(m, long(m), length=20))
