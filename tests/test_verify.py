@@ -248,13 +248,14 @@ def test_ranges(spec, length, shown):
     assert [str(r) for r in provenance.ranges(found.source)] == shown
 
 
-def test_no_limit_is_looked_at_as_far_as_said():
+def test_no_limit_is_looked_at_as_far_as_said(monkeypatch):
+    monkeypatch.setattr(provenance, "LIMIT", 2**14)
     m = tiny()
     report = lpe.verify(m, m.extend(position={"name": "copy"}))
     checks = by_name(report)
-    assert "262,144 positions (of no limit; those after were not looked at)" in checks["vectors"].measured
+    assert "16,384 positions (of no limit; those after were not looked at)" in checks["vectors"].measured
     assert checks["full length"].data == {"checked": 32, "wanted": 32, "finite": True}
-    assert "0–262,143: rows 0–7, 32,768 times over" in str(report)
+    assert "0–16,383: rows 0–7, 2,048 times over" in str(report)
 
 
 def test_what_does_not_fit_is_not_claimed(monkeypatch):
@@ -263,9 +264,13 @@ def test_what_does_not_fit_is_not_claimed(monkeypatch):
     report = lpe.verify(m, long(m))
     assert "checked at 10 of 20 tokens" in str(report) and "give length= to try" in str(report)
     assert "checked at 20 of 20 tokens" in str(lpe.verify(m, long(m), length=20))
-    monkeypatch.setattr(comparison, "WORK", 1e18)
-    monkeypatch.setattr(comparison, "free_memory", lambda: 2 * 10_000)
-    assert 0 < by_name(lpe.verify(m, long(m)))["full length"].data["checked"] < 20
+
+
+def test_the_compiler_is_asked_for_memory(monkeypatch):
+    after = long(tiny())
+    assert comparison.affordable([after], 20, rows=1) == 20
+    monkeypatch.setattr(comparison, "free_memory", lambda: 0)
+    assert comparison.affordable([after], 20, rows=1) == 1
 
 
 @pytest.mark.parametrize(
