@@ -93,18 +93,18 @@ def differences(
     """The largest difference of each head on real tokens, and the lengths of the inputs.
 
     Every head reads texts of 1, a quarter of and all of `longest` tokens, padded on the right; hidden states are compared on
-    the middle one without padding too.
+    a text without padding too.
     """
-    lengths = sorted({1, max(1, longest // 4), longest})
+    lengths = [1, max(1, longest // 4), longest]
     x = batch(after, [Row(k) for k in lengths], longest, seed)
     worst = {}
     for head in heads:
         a, b = (np.asarray(OUTPUTS[head][0](m, x)) for m in (before, after))
         real = x["attention_mask"].astype(bool)
         worst[head] = largest(a[real], b[real]) if a.shape[:2] == real.shape else largest(a, b)
-    a, b = (Outputs(m).alone(lengths[len(lengths) // 2], seed) for m in (before, after))
+    a, b = (Outputs(m).alone(unpadded(longest), seed) for m in (before, after))
     worst["hidden states"] = float(np.maximum(worst["hidden states"], largest(a, b)))
-    return worst, lengths
+    return worst, sorted({*lengths, unpadded(longest)})
 
 
 def padding(m: Model, total: int, side: str, seed: int) -> float:

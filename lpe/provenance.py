@@ -40,7 +40,7 @@ class Range(NamedTuple):
         found = f"row {a:,}" if a == b else f"rows {a:,}–{b:,}"
         if self.repeats < self.stop - self.start:
             found += f" at {self.repeats:,} of the places, new between"
-        elif size > b - a + 1:
+        elif a < b and size > b - a + 1:
             found += f", {size / (b - a + 1):.3g} places each"
         return found + (f", {self.times:,} times over" if self.times > 1 else "")
 

@@ -92,7 +92,11 @@ def _methods(p: _Pair) -> Check:
         k: [build.names(m.recipe), dict(m.recipe.attention)["name"]] for k, m in (("before", p.before), ("after", p.after))
     }
     text = " → ".join(f"{a} with attention {b!r}" for a, b in words.values())
-    use = "the weights were not trained with these positions and need training" if needed else "of use without training"
+    use = (
+        "the weights were not trained with these positions and need training"
+        if needed
+        else "of the kind that the weights were trained with"
+    )
     specs = [
         {"position": [dict(s) for s in m.recipe.position], "attention": dict(m.recipe.attention)} for m in (p.before, p.after)
     ]
