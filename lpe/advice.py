@@ -8,7 +8,7 @@ from typing import Any
 from lpe import build, costs
 from lpe.build import Recipe
 
-GB = 10**9
+GB, MB = 10**9, 10**6
 CHUNK = 512  # tokens at a time of the feed-forward part, as a way to less memory
 HALVINGS = 8
 RULE = "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time"
@@ -39,8 +39,10 @@ def _reason(plan: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     worth, pieces = row["zero_shot"], plan["untouched"]
     others = sum(r["fits"] and not r["needs_training"] for r in plan["combinations"])
     if worth is None:
-        found = f"the quickest of the {others} that fit and need no training; the quality of none of them was measured"
-        return f"{names}: {found}. {needs}."
+        same = [r for r in plan["combinations"] if r["fits"] and not r["needs_training"] and r["seconds"] == row["seconds"]]
+        also = ", ".join(r["position"]["name"] for r in same if r is not row)
+        text = f"{names}: the quality of none of the {others} that fit and need no training was measured, and none is quicker"
+        return f"{text}{f' (just as quick: {also}; measure them on your task)' if also else ''}. {needs}."
     text = (
         f"{names}: of the {others} that fit and need no training, the best accuracy measured without training, {_worth(worth)} "
         f"(you ask for {plan['factor']:g} ×). {needs}."
@@ -65,30 +67,31 @@ def _nothing_fits(plan: Mapping[str, Any], own: Recipe) -> str:
         f"Nothing fits. The nearest is {names} with {_bytes(least['memory'])} of {_bytes(plan['memory'])}. What would fit:"
     ]
     ways: list[tuple[str, dict]] = []
-    if not own.chunk_size:
+    if not own.chunk_size and plan["length"] > CHUNK:
         ways.append((f"--chunk_size={CHUNK}", {"chunk_size": CHUNK}))
     if own.dtype != "bfloat16":
         ways.append(("--dtype=bfloat16", {"dtype": "bfloat16"}))
     if len(ways) == 2:
         ways.append((" ".join(w for w, _ in ways), ways[0][1] | ways[1][1]))
-    found = 0
     for words, changes in ways:
         memory = _memory(own._replace(**changes), least, plan["length"], plan["pass"])
         lines.append(f"  {words}: {_bytes(memory)}{'' if memory <= plan['memory'] else ', not enough'}")
-        found += memory <= plan["memory"]
-    length = plan["length"]
-    for _ in range(HALVINGS):
-        length //= 2
-        if length < 1:
-            break
-        if (memory := _memory(own, least, length, plan["pass"])) <= plan["memory"]:
-            lines.append(f"  --length={length}: {_bytes(memory)}")
-            return "\n".join(lines)
-    if not found:
-        lines.append(f"  nothing of these, nor any length down to {max(length, 1)}: the model alone is too large")
+    lines.append(f"  {_shorter(plan, least, own)}")
     if plan["pass"] == "train":
-        lines.append("  or leave out --train: inference takes less")
+        lines.append("  leave out --train: inference takes less")
     return "\n".join(lines)
+
+
+def _shorter(plan: Mapping[str, Any], row: Mapping[str, Any], own: Recipe) -> str:
+    """The longest of the halved lengths at which the row's combination fits."""
+    if (weights := 4 * row["parameters"]) > plan["memory"]:
+        return f"no length: the parameters alone take {_bytes(weights)}"
+    length = plan["length"]
+    for _ in range(min(HALVINGS, length.bit_length() - 1)):
+        length //= 2
+        if (memory := _memory(own, row, length, plan["pass"])) <= plan["memory"]:
+            return f"--length={length}: {_bytes(memory)}"
+    return f"no shorter length that was tried, down to {length}"
 
 
 def _memory(recipe: Recipe, row: Mapping[str, Any], length: int, what: str) -> int:
@@ -101,8 +104,12 @@ def _memory(recipe: Recipe, row: Mapping[str, Any], length: int, what: str) -> i
 def _command(plan: Mapping[str, Any], row: Mapping[str, Any], own: Recipe) -> str:
     """The command of lpe.convert that makes the recommended model."""
     position, attention = dict(row["position"]), {} if row["own_attention"] else dict(row["attention"])
-    if build.plain(own) and position["name"] == "learned" and not attention:
-        return ""
+    if is_own := position["name"] in [dict(s)["name"] for s in own.position]:
+        limit = build.position_method(own).max_length
+        if not attention and (limit is None or plan["length"] <= limit):
+            return ""
+    if is_own and not build.plain(own):  # the length alone keeps the method and its options
+        position = {k: v for k, v in position.items() if k == "max_length"}
     flags = [f"--from={plan['from']}", *_flags("position", position), *_flags("attention", attention), "--to=DIR"]
     return "python -m lpe.convert " + " ".join(map(shlex.quote, flags))
 
@@ -173,6 +180,8 @@ def _percent(entry: Mapping[str, Any]) -> str:
 
 
 def _bytes(count: int) -> str:
+    if count < GB / 10:
+        return f"{count / MB:.1f} MB"
     return f"{count / GB:.2f} GB" if count < 10 * GB else f"{count / GB:,.0f} GB"
 
 

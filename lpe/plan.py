@@ -45,7 +45,7 @@ def flag_values() -> flags.FlagValues:
     flags.DEFINE_integer("chunk_size", 0, "Tokens at a time of the feed-forward part; 0 for all.", flag_values=own)
     flags.DEFINE_bool("claims", True, "Also list what an article says and measurements contradict.", flag_values=own)
     flags.DEFINE_string("json", None, "A file for the same as JSON.", flag_values=own)
-    flags.DEFINE_bool("help", False, "This text.", short_name="h", flag_values=own)
+    flags.DEFINE_bool("help", False, "This text.", flag_values=own)
     return own
 
 
@@ -158,6 +158,7 @@ def _rows(ways: Feasible, length: int, memory: int, what: str, speed: float) -> 
 
 
 def main(argv: list[str]) -> None:
+    """The command. Ends with 1 where nothing fits or something is wrong."""
     values = flag_values()
     rest = cli.parse(values, argv)[1:]
     if rest:
