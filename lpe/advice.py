@@ -11,7 +11,10 @@ from lpe.build import Recipe
 GB, MB = 10**9, 10**6
 CHUNK = 512  # tokens at a time of the feed-forward part, as a way to less memory
 HALVINGS = 8
-RULE = "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time"
+RULE = (
+    "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time;\n"
+    "what is reading in pieces only where nothing else fits"
+)
 
 
 def ranked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -20,7 +23,7 @@ def ranked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     def order(row: dict[str, Any]) -> tuple:
         worth = row["zero_shot"]
         ties = (row["seconds"], row["memory"], not row["same_on_short_inputs"])
-        return (not row["fits"], row["needs_training"], -(worth["accuracy"] if worth else -1.0), *ties)
+        return (not row["fits"], row["needs_training"], row["in_pieces"], -(worth["accuracy"] if worth else -1.0), *ties)
 
     return sorted(rows, key=order)
 
@@ -37,14 +40,18 @@ def _reason(plan: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     names = f"{row['position']['name']} positions with {row['attention']['name']} attention"
     needs = f"It takes {_bytes(row['memory'])} and about {_time(row['seconds'])} a text"
     worth, pieces = row["zero_shot"], plan["untouched"]
-    others = sum(r["fits"] and not r["needs_training"] for r in plan["combinations"])
+    alike = ("fits", "needs_training", "in_pieces")
+    others = sum(all(r[k] == row[k] for k in alike) for r in plan["combinations"])
+    which = "fit and need no training" + (
+        ", all of them reading in pieces" if row["in_pieces"] else " and do not read in pieces"
+    )
     if worth is None:
-        same = [r for r in plan["combinations"] if r["fits"] and not r["needs_training"] and r["seconds"] == row["seconds"]]
+        same = [r for r in plan["combinations"] if all(r[k] == row[k] for k in (*alike, "seconds"))]
         also = ", ".join(r["position"]["name"] for r in same if r is not row)
-        text = f"{names}: the quality of none of the {others} that fit and need no training was measured, and none is quicker"
+        text = f"{names}: the quality of none of the {others} that {which} was measured, and none is quicker"
         return f"{text}{f' (just as quick: {also}; measure them on your task)' if also else ''}. {needs}."
     text = (
-        f"{names}: of the {others} that fit and need no training, the best accuracy measured without training, {_worth(worth)} "
+        f"{names}: of the {others} that {which}, the best accuracy measured without training, {_worth(worth)} "
         f"(you ask for {plan['factor']:g} ×). {needs}."
     )
     apart = worth["accuracy"] - pieces["accuracy"]
@@ -132,7 +139,7 @@ def text(plan: Mapping[str, Any]) -> str:
         "",
         "params: of the encoder. memory: of the compiled pass. time: TFLOP at the rate that this model reaches. zero-shot:",
         "accuracy at masked places before any training, of the model named, at so many times its length; – where it was not",
-        "measured. short: same: outputs of short inputs are as before.",
+        "measured. in pieces: blocks that never meet. short: same: outputs of short inputs are as before.",
     ]
     if plan["left_out"]:
         lines.append(f"left out, for they need training (--positions=… plans them): {', '.join(plan['left_out'])}")
@@ -164,7 +171,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     worth = _worth(row["zero_shot"]) if row["zero_shot"] else "–"
-    note = "needs training" if row["needs_training"] else "short: same" if row["same_on_short_inputs"] else ""
+    notes = {"needs training": row["needs_training"], "in pieces": row["in_pieces"], "short: same": row["same_on_short_inputs"]}
+    note = next((words for words, holds in notes.items() if holds), "")
     return (
         row["position"]["name"], row["attention"]["name"], f"{row['parameters'] / 1e6:.1f} M", _bytes(row["memory"]),
         "yes" if row["fits"] else "no", f"{row['flops'] / 1e12:.3g}", _time(row["seconds"]), worth, note,

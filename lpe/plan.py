@@ -7,8 +7,8 @@ Of the checkpoint config.json alone is read. Memory is what the compiler plans f
 FLOPs are those of the matrix products; time is FLOPs over the rate that this model reaches at its trained length on this
 machine, so an estimate. Accuracy is what the project measured on its own small model without training, at the nearest factor.
 
-Recommended is, of those that fit, reach the length and need no training, the best of these accuracies, ties by time. The
-program ends with 1 where nothing fits.
+Recommended is, of those that fit, reach the length and need no training, the best of these accuracies, ties by time; blocks
+that never meet, which is reading in pieces, only where nothing else fits. The program ends with 1 where nothing fits.
 """
 
 import json
@@ -151,6 +151,7 @@ def _rows(ways: Feasible, length: int, memory: int, what: str, speed: float) -> 
                 "seconds": cost.flops / speed,
                 "zero_shot": worth,
                 "needs_training": way.trains,
+                "in_pieces": getattr(registry.load("attention", way.attention["name"]), "IN_PIECES", False),
                 "same_on_short_inputs": way.keeps,
             }
         )

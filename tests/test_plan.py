@@ -163,7 +163,14 @@ def test_what_is_known_is_of_the_same_methods():
 
 def row(name: str, accuracy: float | None, **changes):
     worth = accuracy and {"accuracy": accuracy, "standard_error": 0.01, "model": "m", "factor": 8.0}
-    plain = {"fits": True, "needs_training": False, "seconds": 1.0, "memory": 5, "same_on_short_inputs": False}
+    plain = {
+        "fits": True,
+        "needs_training": False,
+        "seconds": 1.0,
+        "memory": 5,
+        "same_on_short_inputs": False,
+        "in_pieces": False,
+    }
     spec = {"position": {"name": name, "max_length": 99}, "attention": {"name": "full"}, "own_attention": True, "parameters": 1}
     return {**spec, **plain, "zero_shot": worth, **changes}
 
@@ -176,9 +183,18 @@ def test_the_rule_is_the_one_stated():
         row("alibi", 0.9, needs_training=True),
         row("copy", 0.3, seconds=0.5),
         row("random", 0.2, seconds=0.1),
+        row("learned", 0.8, in_pieces=True),
     ]
     ranked = advice.ranked(rows)
-    assert [r["position"]["name"] for r in ranked] == ["copy", "hierarchical", "random", "grouped", "alibi", "interpolate"]
+    assert [r["position"]["name"] for r in ranked] == [
+        "copy",
+        "hierarchical",
+        "random",
+        "grouped",
+        "learned",
+        "alibi",
+        "interpolate",
+    ]
     pieces = {"model": "m", "read_as": "8 × 16", "accuracy": 0.6, "standard_error": 0.01}
     whole = {"from": "a b", "factor": 8.0, "combinations": ranked, "untouched": pieces}
     said = advice.recommendation(whole, LEARNED)
