@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ GB, MB = 10**9, 10**6
 CHUNK = 512  # tokens at a time of the feed-forward part, as a way to less memory
 HALVINGS = 8
 RULE = (
-    "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time;\n"
+    "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time; "
     "what is reading in pieces only where nothing else fits"
 )
 
@@ -142,17 +143,24 @@ def text(plan: Mapping[str, Any]) -> str:
         "measured. in pieces: blocks that never meet. short: same: outputs of short inputs are as before.",
     ]
     if plan["left_out"]:
-        lines.append(f"left out, for they need training (--positions=… plans them): {', '.join(plan['left_out'])}")
-    lines += [f"refused, {r['which']}: {r['why']}" for r in plan["refused"]]
-    lines += ["", f"Rule: {RULE}.", f"Recommended: {plan['reason']}" if plan["recommended"] else plan["reason"]]
+        lines += _wrapped(f"left out, for they need training (--positions=… plans them): {', '.join(plan['left_out'])}")
+    for r in plan["refused"]:
+        lines += _wrapped(f"refused, {r['which']}: {r['why']}")
+    lines += ["", *_wrapped(f"Rule: {RULE}."), ""]
+    lines += _wrapped(f"Recommended: {plan['reason']}") if plan["recommended"] else [plan["reason"]]
     if plan["command"]:
         lines += ["", plan["command"]]
     elif plan["recommended"]:
         lines += ["", "There is nothing to convert: the checkpoint reads this length as it is."]
     if plan["claims"]:
         lines += ["", "What an article (001) says, and what was measured:"]
-        lines += [line for c in plan["claims"] for line in (f"- {c['claim']}", f"  {c['measured']} [{c['where']}]")]
+        for c in plan["claims"]:
+            lines += [f"- {c['claim']}", *_wrapped(f"  {c['measured']}"), *_wrapped(f"  [{c['where']}]")]
     return "\n".join(lines)
+
+
+def _wrapped(prose: str) -> list[str]:
+    return textwrap.wrap(prose, 128, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
