@@ -2,16 +2,20 @@
 
 import math
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lpe import build, costs
 from lpe.build import Recipe
 
-GB = 10**9
+GB, MB = 10**9, 10**6
 CHUNK = 512  # tokens at a time of the feed-forward part, as a way to less memory
 HALVINGS = 8
-RULE = "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time"
+RULE = (
+    "of those that fit, reach the length and need no training, the best accuracy measured without training; ties by time; "
+    "what is reading in pieces only where nothing else fits"
+)
 
 
 def ranked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -20,7 +24,7 @@ def ranked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     def order(row: dict[str, Any]) -> tuple:
         worth = row["zero_shot"]
         ties = (row["seconds"], row["memory"], not row["same_on_short_inputs"])
-        return (not row["fits"], row["needs_training"], -(worth["accuracy"] if worth else -1.0), *ties)
+        return (not row["fits"], row["needs_training"], row["in_pieces"], -(worth["accuracy"] if worth else -1.0), *ties)
 
     return sorted(rows, key=order)
 
@@ -37,12 +41,18 @@ def _reason(plan: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     names = f"{row['position']['name']} positions with {row['attention']['name']} attention"
     needs = f"It takes {_bytes(row['memory'])} and about {_time(row['seconds'])} a text"
     worth, pieces = row["zero_shot"], plan["untouched"]
-    others = sum(r["fits"] and not r["needs_training"] for r in plan["combinations"])
+    alike = ("fits", "needs_training", "in_pieces")
+    others = sum(all(r[k] == row[k] for k in alike) for r in plan["combinations"])
+    which = "fit and need no training" + (
+        ", all of them reading in pieces" if row["in_pieces"] else " and do not read in pieces"
+    )
     if worth is None:
-        found = f"the quickest of the {others} that fit and need no training; the quality of none of them was measured"
-        return f"{names}: {found}. {needs}."
+        same = [r for r in plan["combinations"] if all(r[k] == row[k] for k in (*alike, "seconds"))]
+        also = ", ".join(r["position"]["name"] for r in same if r is not row)
+        text = f"{names}: the quality of none of the {others} that {which} was measured, and none is quicker"
+        return f"{text}{f' (just as quick: {also}; measure them on your task)' if also else ''}. {needs}."
     text = (
-        f"{names}: of the {others} that fit and need no training, the best accuracy measured without training, {_worth(worth)} "
+        f"{names}: of the {others} that {which}, the best accuracy measured without training, {_worth(worth)} "
         f"(you ask for {plan['factor']:g} ×). {needs}."
     )
     apart = worth["accuracy"] - pieces["accuracy"]
@@ -65,30 +75,31 @@ def _nothing_fits(plan: Mapping[str, Any], own: Recipe) -> str:
         f"Nothing fits. The nearest is {names} with {_bytes(least['memory'])} of {_bytes(plan['memory'])}. What would fit:"
     ]
     ways: list[tuple[str, dict]] = []
-    if not own.chunk_size:
+    if not own.chunk_size and plan["length"] > CHUNK:
         ways.append((f"--chunk_size={CHUNK}", {"chunk_size": CHUNK}))
     if own.dtype != "bfloat16":
         ways.append(("--dtype=bfloat16", {"dtype": "bfloat16"}))
     if len(ways) == 2:
         ways.append((" ".join(w for w, _ in ways), ways[0][1] | ways[1][1]))
-    found = 0
     for words, changes in ways:
         memory = _memory(own._replace(**changes), least, plan["length"], plan["pass"])
         lines.append(f"  {words}: {_bytes(memory)}{'' if memory <= plan['memory'] else ', not enough'}")
-        found += memory <= plan["memory"]
-    length = plan["length"]
-    for _ in range(HALVINGS):
-        length //= 2
-        if length < 1:
-            break
-        if (memory := _memory(own, least, length, plan["pass"])) <= plan["memory"]:
-            lines.append(f"  --length={length}: {_bytes(memory)}")
-            return "\n".join(lines)
-    if not found:
-        lines.append(f"  nothing of these, nor any length down to {max(length, 1)}: the model alone is too large")
+    lines.append(f"  {_shorter(plan, least, own)}")
     if plan["pass"] == "train":
-        lines.append("  or leave out --train: inference takes less")
+        lines.append("  leave out --train: inference takes less")
     return "\n".join(lines)
+
+
+def _shorter(plan: Mapping[str, Any], row: Mapping[str, Any], own: Recipe) -> str:
+    """The longest of the halved lengths at which the row's combination fits."""
+    if (weights := 4 * row["parameters"]) > plan["memory"]:
+        return f"no length: the parameters alone take {_bytes(weights)}"
+    length = plan["length"]
+    for _ in range(min(HALVINGS, length.bit_length() - 1)):
+        length //= 2
+        if (memory := _memory(own, row, length, plan["pass"])) <= plan["memory"]:
+            return f"--length={length}: {_bytes(memory)}"
+    return f"no shorter length that was tried, down to {length}"
 
 
 def _memory(recipe: Recipe, row: Mapping[str, Any], length: int, what: str) -> int:
@@ -101,8 +112,12 @@ def _memory(recipe: Recipe, row: Mapping[str, Any], length: int, what: str) -> i
 def _command(plan: Mapping[str, Any], row: Mapping[str, Any], own: Recipe) -> str:
     """The command of lpe.convert that makes the recommended model."""
     position, attention = dict(row["position"]), {} if row["own_attention"] else dict(row["attention"])
-    if build.plain(own) and position["name"] == "learned" and not attention:
-        return ""
+    if is_own := position["name"] in [dict(s)["name"] for s in own.position]:
+        limit = build.position_method(own).max_length
+        if not attention and (limit is None or plan["length"] <= limit):
+            return ""
+    if is_own and not build.plain(own):  # the length alone keeps the method and its options
+        position = {k: v for k, v in position.items() if k == "max_length"}
     flags = [f"--from={plan['from']}", *_flags("position", position), *_flags("attention", attention), "--to=DIR"]
     return "python -m lpe.convert " + " ".join(map(shlex.quote, flags))
 
@@ -125,20 +140,27 @@ def text(plan: Mapping[str, Any]) -> str:
         "",
         "params: of the encoder. memory: of the compiled pass. time: TFLOP at the rate that this model reaches. zero-shot:",
         "accuracy at masked places before any training, of the model named, at so many times its length; – where it was not",
-        "measured. short: same: outputs of short inputs are as before.",
+        "measured. in pieces: blocks that never meet. short: same: outputs of short inputs are as before.",
     ]
     if plan["left_out"]:
-        lines.append(f"left out, for they need training (--positions=… plans them): {', '.join(plan['left_out'])}")
-    lines += [f"refused, {r['which']}: {r['why']}" for r in plan["refused"]]
-    lines += ["", f"Rule: {RULE}.", f"Recommended: {plan['reason']}" if plan["recommended"] else plan["reason"]]
+        lines += _wrapped(f"left out, for they need training (--positions=… plans them): {', '.join(plan['left_out'])}")
+    for r in plan["refused"]:
+        lines += _wrapped(f"refused, {r['which']}: {r['why']}")
+    lines += ["", *_wrapped(f"Rule: {RULE}."), ""]
+    lines += _wrapped(f"Recommended: {plan['reason']}") if plan["recommended"] else [plan["reason"]]
     if plan["command"]:
         lines += ["", plan["command"]]
     elif plan["recommended"]:
         lines += ["", "There is nothing to convert: the checkpoint reads this length as it is."]
     if plan["claims"]:
         lines += ["", "What an article (001) says, and what was measured:"]
-        lines += [line for c in plan["claims"] for line in (f"- {c['claim']}", f"  {c['measured']} [{c['where']}]")]
+        for c in plan["claims"]:
+            lines += [f"- {c['claim']}", *_wrapped(f"  {c['measured']}"), *_wrapped(f"  [{c['where']}]")]
     return "\n".join(lines)
+
+
+def _wrapped(prose: str) -> list[str]:
+    return textwrap.wrap(prose, 128, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -157,7 +179,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     worth = _worth(row["zero_shot"]) if row["zero_shot"] else "–"
-    note = "needs training" if row["needs_training"] else "short: same" if row["same_on_short_inputs"] else ""
+    notes = {"needs training": row["needs_training"], "in pieces": row["in_pieces"], "short: same": row["same_on_short_inputs"]}
+    note = next((words for words, holds in notes.items() if holds), "")
     return (
         row["position"]["name"], row["attention"]["name"], f"{row['parameters'] / 1e6:.1f} M", _bytes(row["memory"]),
         "yes" if row["fits"] else "no", f"{row['flops'] / 1e12:.3g}", _time(row["seconds"]), worth, note,
@@ -173,6 +196,8 @@ def _percent(entry: Mapping[str, Any]) -> str:
 
 
 def _bytes(count: int) -> str:
+    if count < GB / 10:
+        return f"{count / MB:.1f} MB"
     return f"{count / GB:.2f} GB" if count < 10 * GB else f"{count / GB:,.0f} GB"
 
 

@@ -45,7 +45,9 @@ def _by_method(rows: Sequence[dict[str, Any]], length: int, measured: list[dict]
     out = []
     for says in dict.fromkeys(c["says"] for c in measured):
         same = [c for c in measured if c["says"] == says]
-        out.append(Claim(says, "; ".join(map(_ratio, same)), f"{same[0]['source']}, {same[0]['command']}"))
+        out.append(
+            Claim(says, "; ".join(map(_ratio, same)) + ", all of a training step", f"{same[0]['source']}, {same[0]['command']}")
+        )
     by_place = {(r["position"]["name"], r["attention"]["name"]): r["memory"] for r in rows}
     pairs = {(c["method"], c["over"]) for c in measured if c["what"] == "memory"}
     for a, b in sorted(pairs):

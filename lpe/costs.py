@@ -15,8 +15,8 @@ from jax import Array
 from lpe import build, params
 
 PASSES = ("forward", "train")
-ROUNDS = 5
-SIDE = 2048  # of the square matrices whose product gives the machine's rate
+ROUNDS = 10
+SIDE = 1024  # of the square matrices whose product gives the machine's rate
 TIMED = 1024  # tokens of the timed pass, at most: a trained length of 8,192 would take minutes
 
 
@@ -95,6 +95,8 @@ def of(recipe: build.Recipe, length: int, what: str = "forward") -> Cost:
     net, start = build.network(recipe), time.perf_counter()
     traced = jax.jit(_program(net, what)).trace(weights(net), inputs(length))
     memory = traced.lower().compile().memory_analysis()
+    if memory is None:
+        raise ValueError(f"the compiler for {jax.default_backend()} does not say how much memory a program takes")
     total = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
     return Cost(params.count(weights(net)), int(total), flops(traced.jaxpr.jaxpr), time.perf_counter() - start)
 

@@ -73,17 +73,19 @@ def combinations(
     n, out = trained_length(own), Feasible(own, trained_length(own), [], [], [])
     patterns = [_pattern(own, name, n) for name in attentions or dict.fromkeys((*DEFAULT, dict(own.attention)["name"]))]
     for name in positions or registry.names("positions"):
+        registry.load("positions", name)  # an unknown name is no refusal, and ends the plan
+        spec = {k: v for k, v in own_spec(own, name).items() if k != "max_length"}
         try:
-            spec = _position(own, name, length)
-            recipe = own._replace(position=build.keep_weights(own.position, build.positions(spec)))
-            method = build.position_method(recipe)
-            trains = build.retrains(build.position_method(own), method)
+            trains = build.retrains(build.position_method(own), build.position_method(_with(own, spec)))
             if trains and not positions:
                 out.left.append(name)
                 continue
-            _check_reach(name, method, length)
+            if registry.takes("positions", spec, "max_length"):
+                spec["max_length"] = length
+            recipe = _with(own, spec)
+            method = build.position_method(recipe)
+            _check_reach(own, spec, method, length)
         except ValueError as e:
-            registry.load("positions", name)  # an unknown name is no refusal, and ends the plan
             out.refused.append((name, str(e)))
             continue
         _beside(out, spec, recipe, trains, "identity_on_trained" in method.claims, patterns)
@@ -111,11 +113,13 @@ def _beside(out: Feasible, spec: dict, recipe: Recipe, trains: bool, keeps: bool
         out.refused.append((f"{spec['name']} with {', '.join(refusals)}", next(iter(refusals.values()))))
 
 
-def _position(own: Recipe, name: str, length: int) -> dict[str, Any]:
-    """The method at this length; the checkpoint's own with its own options."""
-    mine = next((dict(s) for s in own.position if dict(s)["name"] == name), {"name": name})
-    spec = {k: v for k, v in mine.items() if k != "max_length"}
-    return {**spec, "max_length": length} if registry.takes("positions", spec, "max_length") else spec
+def own_spec(own: Recipe, name: str) -> dict[str, Any]:
+    """The position method of this name, the checkpoint's own with its options."""
+    return next((dict(s) for s in own.position if dict(s)["name"] == name), {"name": name})
+
+
+def _with(own: Recipe, spec: dict[str, Any]) -> Recipe:
+    return own._replace(position=build.keep_weights(own.position, build.positions(spec)))
 
 
 def _pattern(own: Recipe, name: str, n: int) -> tuple[dict[str, Any], bool]:
@@ -126,8 +130,11 @@ def _pattern(own: Recipe, name: str, n: int) -> tuple[dict[str, Any], bool]:
     return known.sized(name, n), getattr(module, "NEEDS_TRAINING", False)
 
 
-def _check_reach(name: str, method, length: int) -> None:
+def _check_reach(own: Recipe, spec: dict[str, Any], method, length: int) -> None:
+    name = spec["name"]
     if "query_scale" in method.claims:
         raise ValueError(f"{name} tells no places apart; it stands beside another method, in a list")
+    if registry.takes("positions", spec, "methods") and "methods" not in spec:
+        raise ValueError(f"{name} is made of other methods, and of which for these weights only their config.json could say")
     if method.max_length is not None and method.max_length < length:
         raise ValueError(f"it offers {method.max_length} positions, fewer than {length}")

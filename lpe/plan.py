@@ -7,8 +7,8 @@ Of the checkpoint config.json alone is read. Memory is what the compiler plans f
 FLOPs are those of the matrix products; time is FLOPs over the rate that this model reaches at its trained length on this
 machine, so an estimate. Accuracy is what the project measured on its own small model without training, at the nearest factor.
 
-Recommended is, of those that fit, reach the length and need no training, the best of these accuracies, ties by time. The
-program ends with 1 where nothing fits.
+Recommended is, of those that fit, reach the length and need no training, the best of these accuracies, ties by time; blocks
+that never meet, which is reading in pieces, only where nothing else fits. The program ends with 1 where nothing fits.
 """
 
 import json
@@ -45,7 +45,7 @@ def flag_values() -> flags.FlagValues:
     flags.DEFINE_integer("chunk_size", 0, "Tokens at a time of the feed-forward part; 0 for all.", flag_values=own)
     flags.DEFINE_bool("claims", True, "Also list what an article says and measurements contradict.", flag_values=own)
     flags.DEFINE_string("json", None, "A file for the same as JSON.", flag_values=own)
-    flags.DEFINE_bool("help", False, "This text.", short_name="h", flag_values=own)
+    flags.DEFINE_bool("help", False, "This text.", flag_values=own)
     return own
 
 
@@ -151,6 +151,7 @@ def _rows(ways: Feasible, length: int, memory: int, what: str, speed: float) -> 
                 "seconds": cost.flops / speed,
                 "zero_shot": worth,
                 "needs_training": way.trains,
+                "in_pieces": getattr(registry.load("attention", way.attention["name"]), "IN_PIECES", False),
                 "same_on_short_inputs": way.keeps,
             }
         )
@@ -158,6 +159,7 @@ def _rows(ways: Feasible, length: int, memory: int, what: str, speed: float) -> 
 
 
 def main(argv: list[str]) -> None:
+    """The command. Ends with 1 where nothing fits or something is wrong."""
     values = flag_values()
     rest = cli.parse(values, argv)[1:]
     if rest:

@@ -14,6 +14,7 @@ from lpe.positions.base import Bound, PositionMethod
 from lpe.tokens import Tokens
 
 METHOD = "attention.chunked"
+IN_PIECES = True  # tokens of two blocks never meet, in any number of layers: the same as reading the text in pieces
 
 
 def seeing(n: int) -> dict:
