@@ -1,9 +1,8 @@
 """Drawn inputs run by one model and by another: a text alone, padded, among others; and what this machine can run."""
 
 import dataclasses
-import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lpe import model
+from lpe import costs, model
 from lpe.model import Companions, Model
 
 OUTPUTS = {  # head → the method of Model that gives its scores, and what it needs
@@ -146,11 +145,11 @@ def _fits(m: Model, length: int, rows: int) -> bool:
     shaped = jax.ShapeDtypeStruct((rows, length), jnp.int32)
     x = {"input_ids": shaped, "attention_mask": shaped}
     run = partial(model._run, what="encode")
-    cost = _cost(jax.make_jaxpr(run)(bare, x).jaxpr)
-    if cost.operations > WORK * rows:
+    program = jax.make_jaxpr(run)(bare, x).jaxpr
+    if costs.flops(program) > WORK * rows:
         return False
     room = SHARE * free_memory()
-    if cost.bytes <= room:
+    if costs.arrays(program) <= room:
         return True  # with every array kept to the end; the compiler need not be asked
     used = jax.jit(run).lower(bare, x).compile().memory_analysis()
     return used is None or used.temp_size_in_bytes + used.output_size_in_bytes <= room
@@ -159,33 +158,3 @@ def _fits(m: Model, length: int, rows: int) -> bool:
 def free_memory() -> int:
     """Bytes that this machine has left."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-class _Cost(NamedTuple):
-    operations: int  # of products of matrices
-    bytes: int  # of all arrays that are made
-
-
-def _cost(jaxpr) -> _Cost:
-    """Of a program, loops with all their rounds; of their arrays those of one round."""
-    operations, size = 0, 0
-    for eqn in jaxpr.eqns:
-        size += sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in eqn.outvars)
-        if eqn.primitive.name == "dot_general":
-            (contracted, _), _ = eqn.params["dimension_numbers"]
-            shape = eqn.invars[0].aval.shape
-            operations += 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(shape[i] for i in contracted)
-        for inner in _inside(eqn.params):
-            part = _cost(inner)
-            operations += part.operations * eqn.params.get("length", 1)
-            size += part.bytes
-    return _Cost(operations, size)
-
-
-def _inside(params: dict) -> Iterator:
-    """The programs within an equation."""
-    for value in params.values():
-        for x in value if isinstance(value, (list, tuple)) else (value,):
-            x = getattr(x, "jaxpr", x)
-            if hasattr(x, "eqns"):
-                yield x

@@ -50,6 +50,12 @@ def flops(jaxpr) -> int:
     return total
 
 
+def arrays(jaxpr) -> int:
+    """Bytes of all arrays that a program makes, those of a loop's body once: more than it ever holds together."""
+    made = sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for e in jaxpr.eqns for v in e.outvars)
+    return made + sum(arrays(j) for e in jaxpr.eqns for j in _inside(e))
+
+
 def _inside(e) -> list:
     found = []
     for p in jax.tree.leaves(list(e.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
