@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 import lpe
 from tests import assets, embeddings
 
 LENGTH = 2048
 pytestmark = pytest.mark.xdist_group("sentence-transformers")  # one process imports it
-TEXT = embeddings.text(1_400) + " In the end it was the lighthouse keeper who mended the violin."
+TEXT = embeddings.text(1_250) + " In the end it was the lighthouse keeper who mended the violin."
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,8 @@ def test_every_file_says_the_same_length(folder):
     assert short["max_seq_length"] == 256 and long == {**short, "max_seq_length": LENGTH}
     assert read(folder / "config.json")["max_position_embeddings"] == LENGTH
     assert read(folder / "tokenizer_config.json")["model_max_length"] == LENGTH
+    assert read(folder / "tokenizer.json")["truncation"] is None  # the source's cuts at 128
+    assert len(AutoTokenizer.from_pretrained(folder)(3 * TEXT, truncation=True)["input_ids"]) == LENGTH
 
 
 def test_what_sentence_transformers_makes_of_it_says_so_too(stock):
@@ -62,7 +65,7 @@ def test_what_sentence_transformers_makes_of_it_says_so_too(stock):
 
 
 def test_it_embeds_1500_tokens_as_lpe_and_truncates_nothing(stock, long):
-    """Each half of the check has its own text: long enough, and one whose end alone differs."""
+    """The second text has another word in its last sentence, and so another embedding."""
     other = TEXT.replace("violin", "telescope")
     ours = embeddings.embed(long, [TEXT, other])
     theirs = stock.encode([TEXT, other], show_progress_bar=False)

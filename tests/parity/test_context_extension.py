@@ -1,4 +1,4 @@
-"""lpe's `interpolate` equals the PyPI package context-extension 0.1.3 (Apache-2.0), run through sentence-transformers on MiniLM.
+"""lpe's `interpolate` equals the PyPI package context-extension 0.1.3 (Apache-2.0), run on MiniLM by sentence-transformers.
 
 It stretches by scipy's interp1d in float64, dimension by dimension, over linspace(0, n − 1, m), which is align="endpoint", with
 scipy's not-a-knot ends; its `offset` first rows stay, as `reserved_rows` here. It runs unchanged on sentence-transformers 6.2.
