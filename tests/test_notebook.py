@@ -86,6 +86,14 @@ def test_every_cell_runs_without_a_complaint(ran):
 
 
 @pytest.mark.heavy
+def test_the_extension_is_verified(ran):
+    cells, _ = ran
+    (verdict,) = [o.data["text/plain"] for o in cells["verify"].outputs if "data" in o]
+    assert verdict == "True", said(cells["verify"])
+    assert "max_length" in said(cells["verify"])
+
+
+@pytest.mark.heavy
 def test_the_ablation_is_a_table_and_a_plot(ran):
     cells, _ = ran
     rows = re.findall(r"^(untouched|α=0.\d) .*?(\d+\.\d) ± ", said(cells["alpha"]), re.M)
