@@ -14,6 +14,7 @@ RANKS = {
     "settings": 0, "workdir": 0, "signals": 0, "rules": 0, "assets": 0, "positions": 1, "attention": 1, "data": 1,
     "models": 2, "checkpoint": 2, "tasks": 3, "report": 4, "best": 4, "step": 4, "build": 4, "stock": 4, "inputs": 5,
     "model": 5, "heads": 5, "arms": 6, "evaluate": 6, "train": 6, "main": 7,
+    "provenance": 2, "comparison": 6, "findings": 0, "verification": 6,
 }  # fmt: skip
 
 

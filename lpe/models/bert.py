@@ -17,6 +17,7 @@ from lpe import linear
 from lpe.models import layers
 from lpe.models.layers import Mixer
 from lpe.params import Spec, count, normal, stacked, under
+from lpe.positions import base
 from lpe.positions.base import PositionMethod
 from lpe.tokens import Tokens
 
@@ -216,7 +217,12 @@ def _embed(params: dict, cfg: BertConfig, position: PositionMethod, batch: dict[
     x_BTE = _lookup(emb["word"], input_ids).astype(dtype)
     if cfg.type_vocab_size:
         x_BTE += _lookup(emb["token_type"], batch.get("token_type_ids", jnp.zeros_like(input_ids))).astype(dtype)
-    x_BTE = position.embed(params.get("position", {}), x_BTE, tok)
+    if "embed" in base.hooks(position):
+        # A branch, always taken: XLA fuses nothing across its edge, so that what stands before and after is compiled alike
+        # whatever the method. Else a method's rule is fused with the sums of the norm, whose order then changes: an extension
+        # that repeats every vector bit for bit moved outputs by 4e-7. (optimization_barrier is no such edge on a CPU.)
+        own = params.get("position", {})
+        x_BTE = jax.lax.cond(tok.length[0, 0] >= 0, lambda x: position.embed(own, x, tok), lambda x: x, x_BTE)
     return layers.norm(emb.get("norm", {}), cfg, x_BTE) if cfg.embedding_norm else x_BTE
 
 
