@@ -2,6 +2,7 @@
 
 import base64
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -61,6 +62,13 @@ def test_it_is_committed_clean():
     code = [c for c in notebook.cells if c.cell_type == "code"]
     assert not any(c.outputs or c.execution_count for c in code)
     assert len({c.id for c in notebook.cells}) == len(notebook.cells)
+
+
+def test_its_words_name_what_is_there():
+    words = "\n".join(c.source for c in committed().cells if c.cell_type == "markdown")
+    files, modules = re.findall(r"`((?:configs|experiments)/[\w/.]+)`", words), re.findall(r"python -m ([\w.]+)", words)
+    assert len(files) >= 3 and all((ROOT / name).is_file() for name in files), files
+    assert modules and all(find_spec(name) for name in modules), modules
 
 
 @pytest.mark.parametrize(
