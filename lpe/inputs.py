@@ -15,6 +15,7 @@ from lpe.build import Network
 from lpe.models.bert import BertConfig
 from lpe.tokens import Tokens
 
+HOW = 'for texts: dict(model.tokenizer([text, …], padding=True, return_tensors="np"))'
 KEYS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "global_attention_mask")
 
 
@@ -25,13 +26,15 @@ def checked(net: Network, batch: Mapping[str, Any]) -> dict[str, Array]:
       ValueError: naming what the model cannot read.
     """
     cfg, limit = net.recipe.config, net.position.max_length
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"a batch is a map with input_ids, and not a {type(batch).__name__}; {HOW}")
     out = {k: _whole_numbers(k, v) for k, v in batch.items() if k in KEYS}
     unknown = set(batch) - set(KEYS)
     if unknown or "input_ids" not in out:
         raise ValueError(f"batch keys {sorted(batch)}: needs input_ids, may have {', '.join(KEYS[1:])}")
     for key, x in out.items():
         if x.ndim != 2 or x.shape != out["input_ids"].shape or 0 in x.shape:
-            raise ValueError(f"{key} has shape {x.shape}; all keys have one shape [batch, length]")
+            raise ValueError(f"{key} has shape {x.shape}; all keys have one shape [batch, length]; {HOW}")
     if any(isinstance(x, Tracer) for x in out.values()):
         return out
     _check_range(out["input_ids"], cfg.vocab_size, "input_ids", "vocab_size; is the tokenizer the model's own?")

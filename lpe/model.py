@@ -39,7 +39,7 @@ class Companions:
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["recipe", "companions"])
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Model:
     """A BERT-family model with its position method and attention pattern; a pytree, usable under jit and grad.
 
@@ -49,6 +49,13 @@ class Model:
     params: dict
     recipe: Recipe
     companions: Companions = dataclasses.field(default_factory=Companions)
+
+    def __repr__(self) -> str:
+        cfg, r = self.config, self.recipe
+        limit = "any length" if self.max_length is None else f"{self.max_length:,} tokens"
+        size = f"{cfg.num_hidden_layers} layers of {cfg.hidden_size}, {params.count(self.params):,} parameters"
+        heads = ", ".join(r.heads) or "no head"
+        return f"<lpe.Model {r.family}: {size}; {build.names(r)}, {limit}; attention {dict(r.attention)}; {heads}>"
 
     @property
     def config(self):

@@ -147,6 +147,8 @@ SCHEMA: dict[str, Any] = {
 
 def check(config: Mapping[str, Any], schema: Mapping[str, Any] = SCHEMA, prefix: str = "") -> None:
     """Raises ValueError that names every key that is unknown, missing or out of range, with the nearest known key."""
+    if hasattr(config, "to_dict"):
+        raise ValueError("the config is a ConfigDict, and a run takes plain data: run(config.to_dict())")
     problems = _problems(config, schema, prefix)
     if problems:
         raise ValueError("the config cannot be run:\n  " + "\n  ".join(problems))

@@ -77,6 +77,7 @@ def test_nothing_is_ever_clamped(position):
         ({"input_ids": [0, 1]}, r"shape \(2,\)"),
         ({"input_ids": [[0, 1]], "attention_mask": [[1]]}, "one shape"),
         ({"ids": [[0, 1]]}, "needs input_ids"),
+        ("a text", "a batch is a map with input_ids, and not a str; for texts: dict"),
         ({"input_ids": [[0, 1]], "position_ids": [[0, 8]]}, "input of 9 tokens is longer than the 8 positions"),
         ({"input_ids": np.zeros((1, 0), int)}, "shape"),
         ({"input_ids": np.zeros((0, 3), int)}, "shape"),
@@ -89,6 +90,11 @@ def test_nothing_is_ever_clamped(position):
 def test_a_wrong_batch_is_refused(batch, message):
     with pytest.raises(ValueError, match=message):
         tiny().encode(batch)
+
+
+def test_a_model_is_shown_in_one_line():
+    said = repr(tiny().extend(max_length=20))
+    assert said.startswith("<lpe.Model bert: 2 layers of 16, ") and "'hierarchical', 20 tokens" in said and len(said) < 200
 
 
 def test_a_missing_head_is_refused_with_the_way_out():
