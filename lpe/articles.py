@@ -71,7 +71,8 @@ def _bert_base() -> list[Claim]:
     recipe = Recipe("bert", cfg, (), build.positions({"name": "interpolate"}, 2048))
     forward, train = (costs.of(recipe, 2048, what).memory / GB for what in costs.PASSES)
     words = (
-        f"BERT-base's shape at 2,048 tokens, batch 1, float32, dense: {forward:.1f} GB forward, {train:.1f} GB with gradient"
+        f"BERT-base's shape at 2,048 tokens, batch 1 (the article names none), float32, dense: {forward:.1f} GB forward, "
+        f"{train:.1f} GB with gradient"
     )
     return [Claim("BERT runs out of the 32 GB of a V100 at 2,048 tokens", words, "this run, compiled peak memory")]
 

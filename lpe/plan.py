@@ -28,7 +28,7 @@ from lpe.positions import checks
 
 UNITS = {f"{prefix}{end}": base**power for end, base in (("B", 1000), ("iB", 1024)) for power, prefix in enumerate("KMGT", 1)}
 DEVICES = ("cpu", "gpu", "tpu")
-log = logging.getLogger(__name__)
+log = logging.getLogger("lpe.plan")  # __name__ is __main__ in a command
 
 
 def flag_values() -> flags.FlagValues:
