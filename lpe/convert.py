@@ -17,10 +17,11 @@ from typing import Any
 
 from absl import flags
 
-from lpe import build, cli, findings, registry, rereading, saving, stock, verification
+from lpe import build, cli, registry, saving, stock
 from lpe.checkpoint import beside, files, native
 from lpe.checkpoint.folder import find
 from lpe.model import from_pretrained
+from lpe.verification import findings, rereading, verify
 
 REPORT = "verify.json"
 METHODS = {"position": "positions", "attention": "attention"}  # flag → package of methods
@@ -135,7 +136,7 @@ def convert(
     if options["format"] == "stock":
         stock.check(build.network(after.recipe))
     log.info("verifying …")
-    report = _held(verification.verify(before, after, length=verify_length, seed=seed))
+    report = _held(verify(before, after, length=verify_length, seed=seed))
     log.info("writing …")
     longest = next(c.data["checked"] for c in report.checks if "checked" in c.data)
 
@@ -171,6 +172,7 @@ def summary(source: str, target: Path) -> str:
 
 
 def main(argv: list[str]) -> None:
+    """The command: flags, messages and nothing else."""
     values = flag_values()
     rest = cli.parse(values, argv)[1:]
     if rest:

@@ -22,8 +22,9 @@ from typing import Any
 import jax
 from absl import flags
 
-from lpe import advice, articles, cli, costs, feasible, known, registry
-from lpe.feasible import Feasible
+from lpe import cli, costs, registry
+from lpe.planning import advice, articles, feasible, known
+from lpe.planning.feasible import Feasible
 from lpe.positions import checks
 
 UNITS = {f"{prefix}{end}": base**power for end, base in (("B", 1000), ("iB", 1024)) for power, prefix in enumerate("KMGT", 1)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lpe
-from lpe import cli, convert, verification
+from lpe import cli, convert
 from tests import assets
 from tests.checkpoint import tiny
 
@@ -80,7 +80,7 @@ def test_what_no_class_has_goes_into_lpes_own_folder(run, source, tmp_path):
 
 
 def test_a_broken_promise_ends_with_an_error_and_leaves_nothing(run, source, tmp_path, monkeypatch):
-    real = verification.verify
+    real = lpe.verify
 
     def moved(before, after, **kw):
         """As if the method had moved a row of a short input."""
@@ -91,7 +91,7 @@ def test_a_broken_promise_ends_with_an_error_and_leaves_nothing(run, source, tmp
         finally:
             after.params["position"]["table"] = table
 
-    monkeypatch.setattr(verification, "verify", moved)
+    monkeypatch.setattr(convert, "verify", moved)
     out, end = run(f"--from={source}", "--max_length=40", f"--to={tmp_path / 'x'}")
     assert "a promise does not hold, so nothing is written" in str(end) and "short vectors" in str(end)
     assert "BROKEN" in str(end) and list(tmp_path.iterdir()) == []

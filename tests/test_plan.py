@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from experiments import bench_encode, known_results
-from lpe import advice, articles, assets, build, costs, feasible, known, params, plan
+from lpe import assets, build, costs, params, plan
 from lpe.build import Recipe
 from lpe.models.bert import BertConfig
+from lpe.planning import advice, articles, feasible, known
 
 TINY = BertConfig(
     vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=16
@@ -54,7 +55,7 @@ def test_memory_that_is_none_is_refused(text):
         ({"--positions": "ntk"}, "A learned table has no base"),
         ({"--attentions": "windw"}, "did you mean 'window'"),
         ({"--dtype": "int8"}, "dtype='int8' is not known"),
-        ({"--lenght": "3"}, "Unknown command line flag 'lenght'"),
+        ({"--lenght": "3"}, "there is no flag --lenght; did you mean --length?"),
     ],
 )
 def test_wrong_input_ends_with_one_message(changes, message, monkeypatch):

@@ -11,11 +11,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RANKS = {
     "tokens": 0, "params": 0, "linear": 0, "registry": 0, "optim": 0, "sharding": 0, "metrics": 0, "timer": 0,
-    "settings": 0, "workdir": 0, "signals": 0, "rules": 0, "assets": 0, "cli": 0, "findings": 0, "positions": 1, "attention": 1,
-    "data": 1, "models": 2, "checkpoint": 2, "tasks": 3, "report": 4, "best": 4, "step": 4, "build": 4, "stock": 4, "inputs": 5,
-    "saving": 5, "model": 5, "heads": 5, "known": 5, "costs": 5, "provenance": 2, "comparison": 6, "verification": 6,
-    "rereading": 6, "feasible": 5, "advice": 6, "articles": 6, "arms": 6, "evaluate": 6, "train": 6, "main": 7, "plan": 7,
-    "convert": 7,
+    "settings": 0, "workdir": 0, "signals": 0, "rules": 0, "assets": 0, "cli": 0, "positions": 1, "attention": 1, "data": 1,
+    "models": 2, "checkpoint": 2, "tasks": 3, "report": 4, "best": 4, "step": 4, "build": 4, "stock": 4, "inputs": 5,
+    "saving": 5, "model": 5, "heads": 5, "costs": 5, "planning": 6, "verification": 6, "arms": 6, "evaluate": 6, "train": 6,
+    "main": 7, "plan": 7, "convert": 7,
 }  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import lpe
-from lpe import build, comparison, model, params, provenance
+from lpe import build, model, params
 from lpe.attention import chunked
-from lpe.findings import Check, Report
 from lpe.model import Companions, Model
 from lpe.models.bert import BertConfig
 from lpe.positions import copy
+from lpe.verification import comparison, provenance
+from lpe.verification.findings import Check, Report
 from tests import assets
 
 CFG = BertConfig(

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lpe import build, known, registry
+from lpe import build, registry
 from lpe.build import Recipe
 from lpe.checkpoint import load
 from lpe.checkpoint.folder import find
+from lpe.planning import known
 from lpe.positions import table
 
 DEFAULT = ("full", "window", "chunked", "bigbird")

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lpe import build, costs, known, model, positions, registry
+from lpe import build, costs, model, positions, registry
 from lpe.build import Recipe
 from lpe.models.bert import BertConfig
+from lpe.planning import known
 
 GB = 10**9
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from lpe import build, comparison, params
+from lpe import build, params
 from lpe.checkpoint import beside, config, files, native
-from lpe.findings import Check
 from lpe.model import Model, from_pretrained
+from lpe.verification import comparison
+from lpe.verification.findings import Check
 
 TOLERANCE = 1e-5  # of outputs in float32: a table in place of a rule may round the last bit differently
 

@@ -6,13 +6,14 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from lpe import build, comparison, params, provenance, registry
+from lpe import build, params, registry
 from lpe.build import Network
-from lpe.comparison import Outputs
-from lpe.findings import Check, Report
 from lpe.model import Model
 from lpe.positions import base
 from lpe.positions.report import OUTLIER, table_report
+from lpe.verification import comparison, provenance
+from lpe.verification.comparison import Outputs
+from lpe.verification.findings import Check, Report
 
 SHOWN = 8  # ranges of positions in the printed report
 LICENCE = ("license", "licence")  # what the names of fields about it begin with
