@@ -130,7 +130,7 @@ def convert(
     Raises:
       ValueError: as extend, verify and save_pretrained say; or a promise does not hold, and nothing is written.
     """
-    saving.check(target, find(source), **options)
+    saving.check(target.resolve(), find(source), **options)
     before = from_pretrained(source, ignore=ignore, seed=seed)
     after = before.extend(**change, seed=seed) if change else before
     if options["format"] == "stock":

@@ -63,4 +63,4 @@ def _with_heads(model: Model, stock: dict, task: Task) -> Model:
         }
         cfg = dataclasses.replace(cfg, num_labels=len(task.labels))
     recipe = model.recipe._replace(config=cfg, heads=(*task.heads, *task.makes))
-    return Model(stock, recipe, Companions(model.tokenizer, raw, model.companions.source))
+    return Model(stock, recipe, Companions(model.tokenizer, raw, model.companions.source, model.companions.folder))

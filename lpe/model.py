@@ -26,8 +26,8 @@ class Companions:
     Model's own methods compile without it, so that equal models share one compilation whatever their tokenizers.
     """
 
-    def __init__(self, tokenizer=None, raw: dict | None = None, source: str = ""):
-        self.tokenizer, self.raw, self.source = tokenizer, raw or {}, source
+    def __init__(self, tokenizer=None, raw: dict | None = None, source: str = "", folder: Path | None = None):
+        self.tokenizer, self.raw, self.source, self.folder = tokenizer, raw or {}, source, folder
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Companions):
@@ -285,7 +285,7 @@ def from_pretrained(
     )
     specs = build.network(recipe).specs
     weights = mapping.import_params(src.table or native.table(specs), specs, src.tensors, src.name)
-    model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source)))
+    model = Model(weights, recipe, Companions(read_tokenizer(folder), src.raw, str(source), folder.resolve()))
     return model.extend(position=position, attention=attention, seed=seed)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from lpe import build, params, registry, stock
 from lpe.build import Recipe
 from lpe.checkpoint import beside, config, export, load, native, writing
-from lpe.checkpoint.folder import find
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +129,7 @@ def save(
       model: a Model; the others are of Model.save_pretrained.
       inspect: called with the finished folder before it gets its name; an error there leaves nothing behind.
     """
-    source = _source(model)
+    folder, source = folder.resolve(), _source(model)
     check(folder, source, dtype=dtype, format=format, weights=weights, max_shard_size=max_shard_size, overwrite=overwrite)
     parts = FORMATS[format](model, dtype)
     with writing.whole(folder, overwrite) as work:
@@ -148,13 +147,11 @@ def save(
 
 def _source(model) -> Path | None:
     """The folder that the model was loaded from, None where there was none or it is gone, with a warning then."""
-    if not model.companions.source:
+    folder = model.companions.folder
+    if folder is not None and not folder.is_dir():
+        log.warning("%s is not there any more, so that no licence or model card travels from it", folder)
         return None
-    try:
-        return find(model.companions.source)
-    except FileNotFoundError:
-        log.warning("%s is not there any more, so that no licence or model card travels from it", model.companions.source)
-        return None
+    return folder
 
 
 def _check_apart(folder: Path, source: beside.Layout) -> None:

@@ -1,7 +1,9 @@
 """Writes a checkpoint's folder, whole or not at all, and its tensors in one of two formats, in one file or several."""
 
 import contextlib
+import glob
 import json
+import logging
 import os
 import re
 import shutil
@@ -18,7 +20,9 @@ from lpe.checkpoint import flax_msgpack
 from lpe.checkpoint.files import DTYPES, WEIGHTS
 
 SIZE = re.compile(r"\d+(\.\d+)?\s*(KB|MB|GB|TB)", re.I)
-LOCK, PART = ".lock", ".part"  # the lock says that a half-written folder belongs to a process that lives
+LOCK = ".lock"  # it says that a half-written folder belongs to a process that lives
+PART, OLD = ".part", ".old"  # ends of the names of half-written folders, and of those that step aside
+log = logging.getLogger(__name__)
 
 
 def _save_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
@@ -55,8 +59,8 @@ def whole(folder: Path, overwrite: bool = False) -> Iterator[Path]:
     """
     check_free(folder, overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f".{folder.name}-*{PART}"):
-        _remove_dead(left)
+    _recover(folder)
+    check_free(folder, overwrite)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=PART, dir=folder.parent))
     try:
         with FileLock(work / LOCK):
@@ -83,29 +87,36 @@ def check_free(folder: Path, overwrite: bool) -> None:
         )
 
 
-def _remove_dead(left: Path) -> None:
-    try:
-        with FileLock(left / LOCK, timeout=0):
-            shutil.rmtree(left, ignore_errors=True)
-    except (Timeout, OSError):  # it lives, or is gone meanwhile
-        pass
+def _recover(folder: Path) -> None:
+    """Clears away what killed processes left beside `folder`, and brings back one that was killed while stepping aside."""
+    name = glob.escape(folder.name)
+    for left in folder.parent.glob(f".{name}-*{PART}"):
+        try:
+            with FileLock(left / LOCK, timeout=0):
+                shutil.rmtree(left, ignore_errors=True)
+        except (Timeout, OSError):  # it lives, or is gone meanwhile
+            pass
+    for old in folder.parent.glob(f".{name}-*{OLD}"):
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, folder)
+            log.warning("%s is back: an earlier process was killed while it replaced it", folder)
 
 
 def _put(work: Path, folder: Path) -> None:
     """Renames `work` to `folder`; one that is there steps aside first, and comes back if that fails."""
-    aside = None
-    if folder.exists():
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=PART, dir=folder.parent))
-        os.rename(folder, aside / "old")
+    if not folder.exists():
+        os.rename(work, folder)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=OLD, dir=folder.parent))
+    os.rename(folder, aside)
     try:
         os.rename(work, folder)
     except BaseException:
-        if aside is not None:
-            os.rename(aside / "old", folder)
+        os.rename(aside, folder)
         raise
-    finally:
-        if aside is not None and not (aside / "old").exists() or aside is not None and folder.exists():
-            shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_weights(folder: Path, tensors: dict[str, np.ndarray], dtype: str, weights: str, max_shard_size: str) -> None:

@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_step_aside_stays(model, tmp_path, monkeypatch):
     real = os.rename
 
     def rename(a, b):
-        if Path(b) == target and Path(a).name != "old":
+        if Path(b) == target and Path(a).suffix == writing.PART:
             raise OSError("no")
         real(a, b)
 
@@ -133,6 +133,27 @@ def test_a_folder_that_cannot_step_aside_stays(model, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no"):
         model.save_pretrained(target, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["out"] and (target / "config.json").stat().st_mtime_ns == before
+
+
+def test_a_folder_that_was_stepping_aside_comes_back(model, tmp_path, caplog):
+    """As after a kill between the two renames."""
+    target = tmp_path / "out [1]"
+    model.save_pretrained(target)
+    (target / "mine.txt").write_text("keep")
+    target.rename(tmp_path / f".{target.name}-x{writing.OLD}")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        model.save_pretrained(target)
+    assert "is back" in caplog.text and (target / "mine.txt").read_text() == "keep"
+    model.save_pretrained(target, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == [target.name] and not (target / "mine.txt").exists()
+
+
+def test_a_link_stays_a_link(model, tmp_path):
+    model.save_pretrained(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    model.save_pretrained(tmp_path / "link", overwrite=True, dtype="float16")
+    assert (tmp_path / "link").is_symlink() and sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+    assert json.loads((tmp_path / "real/config.json").read_text())["dtype"] == "float16"
 
 
 def test_the_source_is_never_touched(model, tmp_path):
@@ -170,7 +191,7 @@ def test_killed_it_leaves_no_half_folder(number, model, tmp_path):
         assert len(left) == 1 and left[0].startswith(".out-") and left[0].endswith(".part")
         model.save_pretrained(tmp_path / "elsewhere")
         lpe.from_pretrained(source).save_pretrained(tmp_path / "other")
-        writing._remove_dead(tmp_path / left[0])
+        writing._recover(tmp_path / "out")
         assert (tmp_path / left[0]).exists(), "the process that writes there lives"
         process.send_signal(number)
     assert not (tmp_path / "out").exists()
