@@ -19,11 +19,11 @@ from absl import flags
 
 from lpe import build, cli, registry, saving, stock
 from lpe.checkpoint import beside, files, native
-from lpe.checkpoint.folder import find
+from lpe.checkpoint.folder import expanded, find
 from lpe.model import from_pretrained
 from lpe.verification import findings, rereading, verify
 
-REPORT = "verify.json"
+READERS = {"safetensors": "transformers' {}", "msgpack": "Flax{} of transformers 4"}
 METHODS = {"position": "positions", "attention": "attention"}  # flag → package of methods
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,10 @@ def flag_values() -> flags.FlagValues:
     text("max_shard_size", "More than that comes in several files.", "5GB")
     flags.DEFINE_bool("overwrite", False, "Replace what is in the folder, once the new one is whole.", flag_values=own)
     flags.DEFINE_list("ignore", [], "Beginnings of the names of tensors to leave out of the checkpoint.", flag_values=own)
-    flags.DEFINE_integer("verify_length", None, "Tokens of the longest input that is run. Default: all.", flag_values=own)
-    flags.DEFINE_integer("seed", 0, "For parameters drawn anew, and for the inputs of the report.", flag_values=own)
+    about = "Tokens of the longest input that is run. Default: all."
+    flags.DEFINE_integer("verify_length", None, about, lower_bound=1, flag_values=own)
+    about = "For parameters drawn anew, and for the inputs of the report."
+    flags.DEFINE_integer("seed", 0, about, lower_bound=0, flag_values=own)
     flags.DEFINE_bool("help", False, "This text.", flag_values=own)
     for name in options():
         text(name, f"Of {', '.join(owners(name))}.")
@@ -75,7 +77,7 @@ def value(name: str, text: str) -> Any:
     try:
         return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError as e:
-        if text[:1] in "[{":
+        if text.startswith(("[", "{")):
             raise ValueError(f"--{name}={text} is no JSON: {e}") from e
         return text
 
@@ -95,7 +97,9 @@ def specs(given: Mapping[str, str | None]) -> dict[str, Any]:
         several = spec if isinstance(spec, list) else [{"name": spec} if isinstance(spec, str) else spec]
         for one in several:
             if not isinstance(one, dict):
-                raise ValueError(f"--{flag}={text}, allowed is a name, {{'name': …, options}} as JSON, or a list of such")
+                raise ValueError(
+                    f"--{flag}={text}, allowed is a name, {{'name': …, options}} as JSON, or for positions a list of such"
+                )
         mine = {k for one in several for k in left if k != "max_length" and registry.takes(package, one, k)}
         several = [{**one, **{k: left[k] for k in mine if registry.takes(package, one, k)}} for one in several]
         left = {k: v for k, v in left.items() if k not in mine}
@@ -130,7 +134,7 @@ def convert(
     Raises:
       ValueError: as extend, verify and save_pretrained say; or a promise does not hold, and nothing is written.
     """
-    saving.check(target.resolve(), find(source), **options)
+    saving.check(target, find(source), **options)
     before = from_pretrained(source, ignore=ignore, seed=seed)
     after = before.extend(**change, seed=seed) if change else before
     if options["format"] == "stock":
@@ -145,7 +149,7 @@ def convert(
         nonlocal report
         again = rereading.checks(after, folder, options["dtype"], longest, seed)
         report = _held(findings.Report(report.title, (*report.checks, *again)))
-        report.save(folder / REPORT)
+        report.save(folder / beside.REPORT)
 
     saving.save(after, target, inspect=inspect, **options)
     return report
@@ -158,16 +162,15 @@ def _held(report: findings.Report) -> findings.Report:
     return report
 
 
-def summary(source: str, target: Path) -> str:
-    """What lies in the folder now, and who opens it."""
+def summary(target: Path, weights: str, names: beside.Files) -> str:
+    """What lies in the folder now, who opens it, and what became of the files beside the checkpoint."""
     raw = files.read_config(beside.inside(target))
     size = sum(p.stat().st_size for p in target.rglob("*") if p.is_file())
-    names = beside.sort(find(source))
-    who = "lpe.from_pretrained" if native.is_whole(raw) else f"transformers' {raw['architectures'][0]} and lpe.from_pretrained"
-    lines = [f"{target}: {size / 1e6:.1f} MB, for {who}"]
+    who = f"{READERS[weights].format(raw['architectures'][0])} and lpe.from_pretrained"
+    lines = [f"{target}: {size / 1e6:.1f} MB, for {'lpe.from_pretrained alone' if native.is_whole(raw) else who}"]
     left = [name for name in names.left if name not in files.READERS]
-    for words, files_ in (("came along", names.travel), ("not copied", left)):
-        lines += [f"{words}: {', '.join(files_)}"] if files_ else []
+    for words, listed in (("came along", names.travel), ("not copied", left)):
+        lines += [f"{words}: {', '.join(listed)}"] if listed else []
     return "\n".join(lines)
 
 
@@ -181,18 +184,20 @@ def main(argv: list[str]) -> None:
     if given.pop("help"):
         print(f"{__doc__}\n{values.get_help()}")
         return
-    if swallowed := [k for k, v in given.items() if isinstance(v, str) and v.startswith("--")]:
+    if swallowed := [k for k, v in given.items() if isinstance(v, str) and (not v or v.startswith("--"))]:
         sys.exit(f"lpe: --{swallowed[0]} needs a value, as --{swallowed[0]}=VALUE")
     if missing := [f"--{name}" for name in ("from", "to") if not given[name]]:
         sys.exit(f"lpe: {', '.join(missing)} missing, as in python -m lpe.convert --from=bert-mini --max_length=384 --to=long")
     cli.setup()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("lpe: asked to stop; nothing was written"))
-    source, target = given.pop("from"), Path(given.pop("to")).expanduser()
+    stop = signal.signal(signal.SIGTERM, lambda *_: sys.exit("lpe: asked to stop; nothing was written"))
     with cli.errors():
+        source, target = given.pop("from"), expanded(given.pop("to")).resolve()
         change = specs({k: given.pop(k) for k in (*METHODS, *options())})
-        given["ignore"] = tuple(given["ignore"])
-        report = convert(source, target, change, **given)
-        print(f"{report}\n\n{summary(source, target)}")
+        names = beside.sort(find(source))
+        ignore = tuple(given.pop("ignore"))
+        report = convert(source, target, change, ignore=ignore, **given)
+        signal.signal(signal.SIGTERM, stop)
+        print(f"{report}\n\n{summary(target, given['weights'], names)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from jax import Array
 from lpe import build, inputs, params, saving, stock, tokens
 from lpe.build import Recipe
 from lpe.checkpoint import load, mapping, native
-from lpe.checkpoint.folder import find, read_tokenizer
+from lpe.checkpoint.folder import expanded, find, read_tokenizer
 from lpe.models import heads
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ class Model:
           ValueError: no stock class expresses the model, with the reason. FileExistsError: `folder` is not empty.
         """
         saving.save(
-            self, Path(folder).expanduser(), dtype=dtype, format=format, weights=weights, max_shard_size=max_shard_size,
+            self, expanded(folder), dtype=dtype, format=format, weights=weights, max_shard_size=max_shard_size,
             overwrite=overwrite,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 from absl import flags
 
-from lpe import cli, costs, registry
+from lpe import build, cli, costs, registry
 from lpe.planning import advice, articles, feasible, known
 from lpe.planning.feasible import Feasible
 from lpe.positions import checks
@@ -104,6 +104,10 @@ def plan(
     for package, names in (("positions", positions or ()), ("attention", attentions or ())):
         for name in names:
             registry.load(package, name)
+    if dtype not in build.DTYPES:
+        raise ValueError(f"--dtype={dtype!r} is not known{registry.nearest(dtype, sorted(build.DTYPES))}")
+    if chunk_size < 0:
+        raise ValueError(f"--chunk_size={chunk_size}, allowed are whole numbers from 0 (no chunks)")
     platform = settle(device)
     own = feasible.own_recipe(source, dtype=dtype, chunk_size=chunk_size, remat="full" if train else "none")
     ways = feasible.combinations(own, length, positions, attentions)
@@ -137,8 +141,8 @@ def _rows(ways: Feasible, length: int, memory: int, what: str, speed: float) -> 
     for number, way in enumerate(ways.found, 1):
         cost = costs.of(way.recipe, length, what)
         names = f"{way.position['name']}, {way.attention['name']}"
-        message = "[%d/%d] %s: %.2f GB, compiled in %.1f s"
-        log.info(message, number, len(ways.found), names, cost.memory / 1e9, cost.compiled)
+        message = "[%d/%d] %s: %s, compiled in %.1f s"
+        log.info(message, number, len(ways.found), names, advice.size(cost.memory), cost.compiled)
         worth = known.quality(entries, way.position, way.attention, ways.trained, length / ways.trained)
         rows.append(
             {
@@ -169,15 +173,19 @@ def main(argv: list[str]) -> None:
     if given.pop("help"):
         print(f"{__doc__}\n{values.get_help()}")
         return
+    if empty := [name for name, x in given.items() if x in ("", [])]:
+        sys.exit(f"lpe: --{empty[0]} needs a value, as --{empty[0]}=VALUE")
     if missing := [f"--{name}" for name in ("from", "length", "memory") if given[name] is None]:
         sys.exit(f"lpe: {', '.join(missing)} missing, as in python -m lpe.plan --from=bert-mini --length=1024 --memory=16GB")
     cli.setup()
     path = given.pop("json")
     with cli.errors():
+        if path and not Path(path).parent.is_dir():
+            raise ValueError(f"--json={path}: there is no folder {Path(path).parent}; make it, or name another file")
         found = plan(given.pop("from"), given.pop("length"), size(given.pop("memory")), **given)
+        print(advice.text(found))
         if path:
             Path(path).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(advice.text(found))
     if found["recommended"] is None:
         sys.exit(1)
 

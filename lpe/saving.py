@@ -13,6 +13,7 @@ import numpy as np
 from lpe import build, params, registry, stock
 from lpe.build import Recipe
 from lpe.checkpoint import beside, config, export, load, native, writing
+from lpe.checkpoint.folder import tokenizer_class
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def stock_parts(model, dtype: str) -> Parts:
     if said := _unsaid(recipe, as_read, written):
         written[native.FIELD] = said
         as_read = as_read._replace(**{k: registry.freeze(v) for k, v in said.items()})
-    if note := about.attention_note(dict(recipe.attention), recipe.heads):
+    for note in stock.notes(build.network(recipe), family):
         log.warning("%s: %s", written["architectures"][0], note)
     return Parts(written, export.tensors(weights, cfg, family, recipe.heads, rows), as_read)
 
@@ -108,7 +109,12 @@ def check(
     if format == "lpe" and weights != "safetensors":
         raise ValueError(f"weights={weights!r} with format='lpe', which is safetensors alone; leave it out")
     if source is not None:
-        _check_apart(folder, beside.layout(source))
+        at = beside.layout(source)
+        _check_apart(folder, at)
+        if at.modules and weights == "msgpack":
+            raise ValueError(
+                f"weights='msgpack': {at.root} is a sentence-transformers folder, which reads safetensors; leave it out"
+            )
     writing.check_free(folder, overwrite)
 
 
@@ -142,6 +148,9 @@ def save(
         writing.write_weights(inner, parts.tensors, dtype, weights, max_shard_size)
         if source is not None:
             beside.copy(source, work, model.max_length)
+            if model.tokenizer is None:
+                name = None if parts.recipe.family == model.recipe.family else tokenizer_class(model.recipe.family)
+                beside.describe_vocabulary(inner, name, model.max_length)
         inspect(work)
 
 

@@ -66,6 +66,19 @@ def check(net: Network, heads: tuple[str, ...] | None = None) -> Target:
     return Target(name, _fields(net, name, heads), front)
 
 
+def notes(net: Network, family: str) -> list[str]:
+    """What a user of the stock class of `family` must know to have this model's outputs, in words."""
+    recipe, found = net.recipe, []
+    if said := config.FAMILIES[family].attention_note(dict(recipe.attention), recipe.heads):
+        found.append(said)
+    if "length_dependent" in net.position.claims:
+        found.append(
+            "transformers scales these positions by the longest input of a batch, padding included, lpe by each text: outputs "
+            "are equal where all inputs of a batch have one length"
+        )
+    return found
+
+
 def _no_attention(recipe: Recipe, heads: tuple[str, ...]) -> str:
     head, family = config.head_of(heads), config.FAMILIES[recipe.family]
     words = [family.attention_words, *(f"({name}) {config.FAMILIES[name].attention_words}" for name in family.becomes)]

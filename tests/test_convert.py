@@ -1,6 +1,7 @@
 """python -m lpe.convert: what it writes, what it prints, and that a broken promise leaves nothing behind."""
 
 import json
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import lpe
 from lpe import cli, convert
+from lpe.verification import rereading
 from tests import assets
 from tests.checkpoint import tiny
 
@@ -130,6 +132,12 @@ def test_what_is_written_wrong_is_found_by_reading_it(run, source, tmp_path, mon
         (["--from=bert-mini", "--max_length=200", "--position=preserve_short", "--to=x"], "no stock class expresses"),
         (["--from=nowhere/at/all", "--to=x"], "checkpoint 'nowhere/at/all' is no folder, no hub id"),
         (["--from=bert-mini", "--to=x", "--dtype=int8"], "dtype='int8', allowed are float32"),
+        (["--from=bert-mini", "--max_length=", "--to=x"], "--max_length needs a value"),
+        (["--from=bert-mini", "--ignore=,", "--to=x"], "ignore has an empty name"),
+        (["--from=bert-mini", "--to=x", "--seed=-1"], "--seed=-1"),
+        (["--from=bert-mini", "--to=~nobody-of-this-name/x"], "~nobody-of-this-name/x: "),
+        (["--from=~nobody-of-this-name/x", "--to=x"], "write the folder in full"),
+        (["--from=bert-mini", '--attention=[{"name": "full"}]', "--to=x"], "allowed is {'name': …, options}"),
         (["--from=bert-mini", "--to=x", "--verify_length=500"], "length=500, allowed are 1 to 128"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
@@ -139,6 +147,30 @@ def test_wrong_flags(flags, message, run, tmp_path, monkeypatch):
     out, end = run(*flags)
     assert message in str(end) and str(end).startswith("lpe: ") and out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_current_folder_may_be_the_target(run, source, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    out, end = run(f"--from={source}", "--to=.", "--verify_length=4")
+    assert end == 0 and (tmp_path / "here/config.json").is_file()
+
+
+def test_a_licence_that_is_lost_on_the_way_is_seen(source, tmp_path):
+    folder = tmp_path / "in"
+    shutil.copytree(source, folder)
+    (folder / "LICENSE").write_text("as you like")
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**raw, "license": "as-you-like"}))
+    model = lpe.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "out")
+    checks = {c.name: c for c in rereading.checks(model, tmp_path / "out", "float32", 4, 0)}
+    assert checks["papers"].ok and checks["papers"].measured == "license: as-you-like, LICENSE"
+    (tmp_path / "out/LICENSE").write_text("no")
+    written = json.loads((tmp_path / "out/config.json").read_text())
+    (tmp_path / "out/config.json").write_text(json.dumps({k: v for k, v in written.items() if k != "license"}))
+    (papers,) = [c for c in rereading.checks(model, tmp_path / "out", "float32", 4, 0) if c.name == "papers"]
+    assert papers.ok is False and papers.measured == "lost or changed: license, LICENSE"
 
 
 def test_help_names_the_owners_of_an_option(run):

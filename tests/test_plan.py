@@ -54,7 +54,11 @@ def test_memory_that_is_none_is_refused(text):
         ({"--positions": "hierarchcal"}, "did you mean 'hierarchical'"),
         ({"--positions": "ntk"}, "A learned table has no base"),
         ({"--attentions": "windw"}, "did you mean 'window'"),
-        ({"--dtype": "int8"}, "dtype='int8' is not known"),
+        ({"--dtype": "int8"}, "--dtype='int8' is not known"),
+        ({"--chunk_size": "-1"}, "--chunk_size=-1, allowed are whole numbers from 0"),
+        ({"--from": ""}, "--from needs a value"),
+        ({"--positions": ""}, "--positions needs a value"),
+        ({"--json": "no/where.json"}, "--json=no/where.json: there is no folder no; make it"),
         ({"--lenght": "3"}, "there is no flag --lenght; did you mean --length?"),
     ],
 )

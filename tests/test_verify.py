@@ -14,6 +14,7 @@ from lpe.attention import chunked
 from lpe.model import Companions, Model
 from lpe.models.bert import BertConfig
 from lpe.positions import copy
+from lpe.verification import __main__ as command
 from lpe.verification import comparison, provenance
 from lpe.verification.findings import Check, Report
 from tests import assets
@@ -123,6 +124,45 @@ def test_a_vector_that_is_not_finite_is_seen():
     report = lpe.verify(m, with_params(long(m, position={"name": "random"}), "position/table", lambda x: x.at[19].set(jnp.nan)))
     assert broken(report) == {"vectors", "full length"} and "1 not finite, the first at position 19" in str(report)
     json.dumps(report.as_dict(), allow_nan=False)
+
+
+def test_scores_that_are_not_finite_are_seen_even_of_a_tuned_model():
+    m = tiny(("mlm",))
+    report = lpe.verify(m, with_params(long(m), "mlm_head/bias", lambda x: x.at[3].set(jnp.nan)), tuned=True)
+    assert broken(report) == {"full length"} and "8 values of mlm not finite" in str(report)
+
+
+def test_untrained_rows_are_read_only_where_a_table_is():
+    """A table whose second half the initialiser has left."""
+    draw = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    draw[:32] = 2.0 * np.cumsum(draw[:32], axis=0)
+    m = tiny(hidden_size=64, max_position_embeddings=64, initializer_range=1.0)
+    m = with_params(m, "position/table", lambda x: jnp.asarray(draw))
+    with pytest.warns(UserWarning, match="rows 32 to 63 of this table look untrained"):
+        after = m.extend(max_length=80, position={"name": "copy"})
+    assert by_name(lpe.verify(m, after))["trained rows"].data["untrained_rows_read"] == 32
+    after = m.extend(max_length=80, position={"name": "sinusoidal"})
+    assert by_name(lpe.verify(m, after))["trained rows"].data["untrained_rows_read"] == 0
+
+
+def test_the_command_ends_with_1_where_a_promise_is_broken(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command.cli, "setup", lambda: None)
+    m = tiny()
+    m.save_pretrained(tmp_path / "before")
+    long(m).save_pretrained(tmp_path / "after")
+    with_params(long(m), "layers/output/bias", lambda x: x + 1).save_pretrained(tmp_path / "wrong")
+    flags = ["verification", f"--before={tmp_path / 'before'}"]
+    command.main([*flags, f"--after={tmp_path / 'after'}", f"--json={tmp_path / 'report.json'}"])
+    assert "promises hold" in capsys.readouterr().out and json.loads((tmp_path / "report.json").read_text())["ok"]
+    with pytest.raises(SystemExit) as stopped:
+        command.main([*flags, f"--after={tmp_path / 'wrong'}"])
+    assert stopped.value.code == 1 and "BROKEN: weights" in capsys.readouterr().out
+    for wrong, message in (
+        (flags, "--after missing"),
+        ([*flags, "--aftr=x"], "there is no flag --aftr; did you mean --after?"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            command.main(wrong)
 
 
 def patched(monkeypatch, module: ModuleType, change) -> None:

@@ -4,6 +4,7 @@ A sentence-transformers folder has a modules.json; its first module is the encod
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "s
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 OLD = (".safetensors", ".bin", ".msgpack", ".h5", ".ot", ".onnx", ".pt", ".pth", ".ckpt", ".tflite", ".gguf", ".index.json")
 EXPORTS = ("onnx", "openvino", "coreml")  # the same weights for other programs, at the old length
+REPORT = "verify.json"  # of lpe.convert; it is about one folder and no other
+SAVED = re.compile(r"checkpoint-\d+")  # of transformers' Trainer
 
 
 class Layout(NamedTuple):
@@ -31,22 +34,21 @@ class Layout(NamedTuple):
 def layout(folder: Path) -> Layout:
     """Of the folder that has the encoder's config.json, or of the one above it that has the modules.json naming it."""
     for root in (folder, folder.parent):
-        if (
-            (root / MODULES).is_file()
-            and (inner := _encoder(root)) is not None
-            and (root / inner).resolve() == folder.resolve()
-        ):
-            return Layout(root, inner, True)
+        if (root / MODULES).is_file():
+            inner = _encoder(root)
+            if (root / inner).resolve() == folder.resolve():
+                return Layout(root, inner, True)
     return Layout(folder, "", False)
 
 
-def _encoder(root: Path) -> str | None:
-    """The place of the first module of a modules.json."""
+def _encoder(root: Path) -> str:
+    """The place of the first module of a modules.json. Raises ValueError for one that is damaged."""
     try:
-        modules = json.loads((root / MODULES).read_text(encoding="utf-8"))
-        return str(modules[0]["path"])
-    except (ValueError, LookupError, TypeError):
-        return None
+        return str(json.loads((root / MODULES).read_text(encoding="utf-8"))[0]["path"])
+    except (ValueError, LookupError, TypeError) as e:
+        raise ValueError(
+            f"{root / MODULES} is not sentence-transformers' list of modules, each with a path; repair it, or take it away"
+        ) from e
 
 
 def inside(root: Path) -> Path:
@@ -72,30 +74,48 @@ def sort(folder: Path) -> Files:
     at, found = layout(folder), Files([], [])
     for path in sorted(p for p in at.root.rglob("*") if p.is_file()):
         name = path.relative_to(at.root)
-        if any(part in (".git", ".cache") for part in name.parts) or (path.parent == folder and path.name in files.CONFIGS):
+        parts = name.parts
+        if any(p.startswith(".") for p in parts) or (path.parent == folder and path.name in (*files.CONFIGS, REPORT)):
             continue
-        old = name.name.endswith(OLD) and path.parent in (folder, at.root) or name.parts[0] in EXPORTS
-        paper = any(Path(path.name.lower()).match(p) for p in PAPERS)
+        old = name.name.endswith(OLD) and path.parent in (folder, at.root)
+        old = old or parts[0] in EXPORTS or any(map(SAVED.fullmatch, parts))
+        paper = is_paper(path.name)
         vocabulary = path.parent == folder and path.name in (*TOKENIZERS, *BESIDE)
-        travels = not old and (at.modules or vocabulary or (paper and len(name.parts) == 1))
+        travels = not old and (at.modules or vocabulary or (paper and len(parts) == 1))
         (found.travel if travels else found.left).append(str(name))
     return found
+
+
+def is_paper(name: str) -> bool:
+    """Whether a file by its name is a licence, a model card or the like."""
+    return any(Path(Path(name).name.lower()).match(p) for p in PAPERS)
 
 
 def copy(folder: Path, target: Path, max_length: int | None) -> None:
     """Copies what travels from a checkpoint's `folder` into `target`, a root, where it is not there yet.
 
     Args:
-      max_length: for sentence-transformers' max_seq_length and the tokenizer's model_max_length; None leaves them.
+      max_length: for sentence-transformers' max_seq_length; None leaves it.
     """
     at = layout(folder)
     for name in sort(folder).travel:
         if not (target / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(at.root / name, target / name)
-    if max_length is None:
+    for path in (target / at.inner).glob(LENGTHS) if at.modules and max_length is not None else ():
+        write_json(path, {**files.read_json(path), "max_seq_length": max_length})
+
+
+def describe_vocabulary(folder: Path, tokenizer_class: str | None, max_length: int | None) -> None:
+    """Says in tokenizer_config.json what a vocabulary without a tokenizer of lpe needs to be opened as it was at its source.
+
+    Args:
+      tokenizer_class: what the source's model_type stands for, where the file names none: another one's may make no ids at all.
+      max_length: model_max_length; None leaves it.
+    """
+    if not any((folder / name).is_file() for name in TOKENIZERS):
         return
-    found = [(path, "max_seq_length") for path in (target / at.inner).glob(LENGTHS) if at.modules]
-    found += [(path, "model_max_length") for path in [target / at.inner / "tokenizer_config.json"] if path.is_file()]
-    for path, field in found:
-        write_json(path, {**files.read_json(path), field: max_length})
+    path = folder / "tokenizer_config.json"
+    there = files.read_json(path) if path.is_file() else {}
+    said = {"tokenizer_class": tokenizer_class} if tokenizer_class else {}
+    write_json(path, {**said, **there, **({} if max_length is None else {"model_max_length": max_length})})

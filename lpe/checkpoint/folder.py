@@ -23,7 +23,9 @@ def find(source: str | Path) -> Path:
     """
     if str(source) in assets.CHECKPOINTS:
         return assets.CHECKPOINTS[str(source)]
-    path = Path(source).expanduser()
+    if not str(source):
+        raise FileNotFoundError(f"checkpoint '' is empty; give a folder, a hub id (owner/name or name) or one of {EMBEDDED}")
+    path = expanded(source)
     if path.is_dir():
         return beside.inside(path)
     if path.exists() or path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1:
@@ -31,6 +33,14 @@ def find(source: str | Path) -> Path:
             f"checkpoint {str(source)!r} is no folder, no hub id (owner/name or name) and none of {EMBEDDED}"
         )
     return _fetch(str(source))
+
+
+def expanded(path: str | Path) -> Path:
+    """`path` with ~ replaced. Raises FileNotFoundError for a user that there is not."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise FileNotFoundError(f"{path}: {e}; write the folder in full") from e
 
 
 def _fetch(hub_id: str) -> Path:
@@ -82,6 +92,13 @@ def read_tokenizer(folder: Path):
             tokenizer.backend_tokenizer.no_truncation()
             tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+def tokenizer_class(family: str) -> str | None:
+    """The class that transformers opens a vocabulary with by the family's model_type."""
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    return TOKENIZER_MAPPING_NAMES.get(family)
 
 
 def _open(folder: Path, first: str, raw: dict, family: Family | None):

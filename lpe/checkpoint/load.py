@@ -96,6 +96,8 @@ def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Itera
     whole = native.is_whole(raw)
     tensors = files.read_tensors(folder) if whole else _named(files.read_tensors(folder), name, source)
     for start in (ignore,) if isinstance(ignore, str) else ignore:
+        if not start:
+            raise ValueError(f"{source}: ignore has an empty name, which every tensor begins with; give beginnings of names")
         met = [k for k in tensors if k.startswith(start) or (family.prefix + k).startswith(start)]
         if not met:
             raise ValueError(

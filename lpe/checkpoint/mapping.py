@@ -27,7 +27,8 @@ UNTURNED = ("same", "or_zero", "after_1st", "split_bias")
 PART = re.compile(r"(.*)\[(\d+)/(\d+)\]")
 ADVICE = (
     "\nCorrect config.json or override its attributes (num_hidden_layers=…, num_labels=…); fetch again what is not whole; "
-    'leave out what the model does not need by the beginning of its name: from_pretrained(…, ignore=("cls.other.",))'
+    "leave out what the model does not need by the beginning of its name: from_pretrained(…, ignore=("
+    '"cls.other.",)), lpe.convert --ignore=cls.other.'
 )
 
 

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 def _save_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
     save_file(tensors, path, metadata={"format": "pt"})
-    os.chmod(path, 0o644)  # safetensors writes for the owner alone
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path, dict[str, np.ndarray]], None]]] = {
@@ -66,9 +65,9 @@ def whole(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         with FileLock(work / LOCK):
             yield work
             check_free(folder, overwrite)  # it took a while
-            (work / LOCK).unlink(missing_ok=True)
-            os.chmod(work, 0o755)
+            _allow(work)
             _put(work, folder)
+        (folder / LOCK).unlink(missing_ok=True)  # not before: a folder without it is taken for dead
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -89,19 +88,26 @@ def check_free(folder: Path, overwrite: bool) -> None:
 
 def _recover(folder: Path) -> None:
     """Clears away what killed processes left beside `folder`, and brings back one that was killed while stepping aside."""
-    name = glob.escape(folder.name)
-    for left in folder.parent.glob(f".{name}-*{PART}"):
+    name, alive = f".{glob.escape(folder.name)}-{'?' * 8}", False  # as mkdtemp makes them
+    for left in folder.parent.glob(name + PART):
         try:
             with FileLock(left / LOCK, timeout=0):
                 shutil.rmtree(left, ignore_errors=True)
         except (Timeout, OSError):  # it lives, or is gone meanwhile
-            pass
-    for old in folder.parent.glob(f".{name}-*{OLD}"):
+            alive = True
+    for old in [] if alive else folder.parent.glob(name + OLD):
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.rename(old, folder)
             log.warning("%s is back: an earlier process was killed while it replaced it", folder)
+
+
+def _allow(work: Path) -> None:
+    """The rights that the user's umask gives, in place of the owner's alone that temporary files have."""
+    os.umask(mask := os.umask(0o077))
+    for path in (work, *work.rglob("*")):
+        os.chmod(path, (0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def _put(work: Path, folder: Path) -> None:

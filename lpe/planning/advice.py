@@ -1,5 +1,6 @@
 """A plan in words: the order of its rows, the one that is recommended with its reason and command, and the whole as a page."""
 
+import json
 import math
 import shlex
 import textwrap
@@ -39,7 +40,7 @@ def recommendation(plan: Mapping[str, Any], own: Recipe) -> dict[str, Any]:
 
 def _reason(plan: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     names = f"{row['position']['name']} positions with {row['attention']['name']} attention"
-    needs = f"It takes {_bytes(row['memory'])} and about {_time(row['seconds'])} a text"
+    needs = f"It takes {size(row['memory'])} and about {_time(row['seconds'])} a text"
     worth, pieces = row["zero_shot"], plan["untouched"]
     alike = ("fits", "needs_training", "in_pieces")
     others = sum(all(r[k] == row[k] for k in alike) for r in plan["combinations"])
@@ -71,9 +72,7 @@ def _nothing_fits(plan: Mapping[str, Any], own: Recipe) -> str:
         return "Nothing: all that was asked for needs training."
     least = min(rows, key=lambda r: r["memory"])
     names = f"{least['position']['name']} with {least['attention']['name']}"
-    lines = [
-        f"Nothing fits. The nearest is {names} with {_bytes(least['memory'])} of {_bytes(plan['memory'])}. What would fit:"
-    ]
+    lines = [f"Nothing fits. The nearest is {names} with {size(least['memory'])} of {size(plan['memory'])}. What would fit:"]
     ways: list[tuple[str, dict]] = []
     if not own.chunk_size and plan["length"] > CHUNK:
         ways.append((f"--chunk_size={CHUNK}", {"chunk_size": CHUNK}))
@@ -83,7 +82,7 @@ def _nothing_fits(plan: Mapping[str, Any], own: Recipe) -> str:
         ways.append((" ".join(w for w, _ in ways), ways[0][1] | ways[1][1]))
     for words, changes in ways:
         memory = _memory(own._replace(**changes), least, plan["length"], plan["pass"])
-        lines.append(f"  {words}: {_bytes(memory)}{'' if memory <= plan['memory'] else ', not enough'}")
+        lines.append(f"  {words}: {size(memory)}{'' if memory <= plan['memory'] else ', not enough'}")
     lines.append(f"  {_shorter(plan, least, own)}")
     if plan["pass"] == "train":
         lines.append("  leave out --train: inference takes less")
@@ -93,12 +92,12 @@ def _nothing_fits(plan: Mapping[str, Any], own: Recipe) -> str:
 def _shorter(plan: Mapping[str, Any], row: Mapping[str, Any], own: Recipe) -> str:
     """The longest of the halved lengths at which the row's combination fits."""
     if (weights := 4 * row["parameters"]) > plan["memory"]:
-        return f"no length: the parameters alone take {_bytes(weights)}"
+        return f"no length: the parameters alone take {size(weights)}"
     length = plan["length"]
     for _ in range(min(HALVINGS, length.bit_length() - 1)):
         length //= 2
         if (memory := _memory(own, row, length, plan["pass"])) <= plan["memory"]:
-            return f"--length={length}: {_bytes(memory)}"
+            return f"--length={length}: {size(memory)}"
     return f"no shorter length that was tried, down to {length}"
 
 
@@ -124,12 +123,13 @@ def _command(plan: Mapping[str, Any], row: Mapping[str, Any], own: Recipe) -> st
 
 def _flags(package: str, spec: Mapping[str, Any]) -> list[str]:
     """--position=NAME and its options, each a flag of its name."""
-    return [f"--{package if k == 'name' else k}={v}" for k, v in sorted(spec.items(), key=lambda kv: kv[0] != "name")]
+    said = {k: v if isinstance(v, str) else json.dumps(v) for k, v in spec.items()}
+    return [f"--{package if k == 'name' else k}={v}" for k, v in sorted(said.items(), key=lambda kv: kv[0] != "name")]
 
 
 def text(plan: Mapping[str, Any]) -> str:
     """The page that the command prints."""
-    s, factor, allowed = plan["speed"], f"{plan['factor']:g}", _bytes(plan["memory"])
+    s, factor, allowed = plan["speed"], f"{plan['factor']:g}", size(plan["memory"])
     lines = [
         f"{plan['from']}: {plan['length']:,} tokens, {factor} × the {plan['trained']:,} of its training; "
         f"one {plan['pass']} pass, batch 1, {plan['dtype']}, {allowed} allowed",
@@ -182,7 +182,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     notes = {"needs training": row["needs_training"], "in pieces": row["in_pieces"], "short: same": row["same_on_short_inputs"]}
     note = next((words for words, holds in notes.items() if holds), "")
     return (
-        row["position"]["name"], row["attention"]["name"], f"{row['parameters'] / 1e6:.1f} M", _bytes(row["memory"]),
+        row["position"]["name"], row["attention"]["name"], f"{row['parameters'] / 1e6:.1f} M", size(row["memory"]),
         "yes" if row["fits"] else "no", f"{row['flops'] / 1e12:.3g}", _time(row["seconds"]), worth, note,
     )  # fmt: skip
 
@@ -195,7 +195,8 @@ def _percent(entry: Mapping[str, Any]) -> str:
     return f"{100 * entry['accuracy']:.1f} ± {100 * entry['standard_error']:.1f} %"
 
 
-def _bytes(count: int) -> str:
+def size(count: int) -> str:
+    """Bytes in words."""
     if count < GB / 10:
         return f"{count / MB:.1f} MB"
     return f"{count / GB:.2f} GB" if count < 10 * GB else f"{count / GB:,.0f} GB"

@@ -1,41 +1,22 @@
 """What an extended model keeps of the one it was made of, measured, and held against what its methods promise."""
 
 import math
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from lpe import build, params, registry
-from lpe.build import Network
 from lpe.model import Model
 from lpe.positions import base
 from lpe.positions.report import OUTLIER, table_report
 from lpe.verification import comparison, provenance
 from lpe.verification.comparison import Outputs
 from lpe.verification.findings import Check, Report
+from lpe.verification.pair import Pair, pair_of
 
 SHOWN = 8  # ranges of positions in the printed report
 LICENCE = ("license", "licence")  # what the names of fields about it begin with
 SIDES = ("left", "right")
-
-
-class _Pair(NamedTuple):
-    """n: trained positions. rows: how many of them the methods of `after` read; same: whether positions are equal."""
-
-    before: Model
-    after: Model
-    old: Network
-    new: Network
-    n: int
-    rows: int
-    same: bool
-    tuned: bool
-
-    @property
-    def keeps(self) -> bool:
-        """Whether short inputs shall find the vectors that they had."""
-        return self.same or "identity_on_trained" in self.old.position.claims & self.new.position.claims
 
 
 def verify(before: Model, after: Model, *, length: int | None = None, seed: int = 0, tuned: bool = False) -> Report:
@@ -51,7 +32,7 @@ def verify(before: Model, after: Model, *, length: int | None = None, seed: int 
     Raises:
       ValueError: no models, models that have nothing to compare, or a length that `after` does not offer.
     """
-    pair = _pair(before, after, tuned)
+    pair = pair_of(before, after, tuned)
     limit = pair.new.position.max_length
     if length is not None and (isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1):
         raise ValueError(f"verify: length={length!r}, allowed are whole numbers from 1")
@@ -67,25 +48,7 @@ def verify(before: Model, after: Model, *, length: int | None = None, seed: int 
     return Report(f"verify: {name}, extended{' and tuned' if tuned else ''}", tuple(found))
 
 
-def _pair(before: Model, after: Model, tuned: bool) -> _Pair:
-    for name, m in (("before", before), ("after", after)):
-        if not isinstance(m, Model):
-            raise ValueError(f"verify: {name} is a {type(m).__name__}, needed is an lpe.Model, as from_pretrained gives it")
-    for name in ("family", "vocab_size", "hidden_size", "num_hidden_layers"):
-        a, b = (m.recipe.family if name == "family" else getattr(m.config, name) for m in (before, after))
-        if a != b:
-            raise ValueError(
-                f"verify: {name} is {a!r} before and {b!r} after; only a model and its own extension can be compared"
-            )
-    old, new = build.network(before.recipe), build.network(after.recipe)
-    n = before.config.max_position_embeddings - before.config.reserved_rows
-    n = min(n, n if old.position.max_length is None else old.position.max_length)
-    limits = [dict(s).get("trained_rows") for s in after.recipe.position] + [new.position.max_length]
-    rows = min([n, *(x for x in limits if x is not None)])
-    return _Pair(before, after, old, new, n, rows, before.recipe.position == after.recipe.position, tuned)
-
-
-def _methods(p: _Pair) -> Check:
+def _methods(p: Pair) -> Check:
     old, new = p.old.position, p.new.position
     fits = (not old.specs and not new.specs) or bool(old.specs.keys() & new.specs.keys())
     needed = base.hooks(old) != base.hooks(new) or not fits
@@ -104,13 +67,13 @@ def _methods(p: _Pair) -> Check:
     return Check("methods", text, more=(use,), data={"before": specs[0], "after": specs[1], "needs_training": needed})
 
 
-def _lengths(p: _Pair) -> Check:
+def _lengths(p: Pair) -> Check:
     a, b = p.old.position.max_length, p.new.position.max_length
     text = " → ".join("no limit" if x is None else f"{x:,} tokens" for x in (a, b))
     return Check("max_length", text, data={"before": a, "after": b, "trained": p.n})
 
 
-def _weights(p: _Pair) -> Check:
+def _weights(p: Pair) -> Check:
     """All parameters that both have, but for those of positions where the method is another."""
     a, b = (params.flatten(m.params) for m in (p.before, p.after))
     shared = sorted(k for k in a.keys() & b.keys() if p.same or not k.startswith("position/"))
@@ -135,7 +98,7 @@ def _weights(p: _Pair) -> Check:
     return Check("weights", text, "equal, but for positions", not other + moved, more, data)
 
 
-def _short(p: _Pair, seed: int) -> Check:
+def _short(p: Pair, seed: int) -> Check:
     """The largest difference of outputs on inputs within the trained positions."""
     heads = [h for h in comparison.OUTPUTS if comparison.has(p.before, h) and comparison.has(p.after, h)]
     top = comparison.affordable([p.before, p.after], p.rows, rows=3)
@@ -150,6 +113,8 @@ def _short(p: _Pair, seed: int) -> Check:
     reason = ""
     if patterns[0] != patterns[1]:
         reason = "another attention pattern"
+    elif p.longer:
+        reason = "a longer table does not say how it was made"
     elif not p.keeps:
         reason = f"position {build.names(p.after.recipe)} gives short inputs other vectors"
     elif rest[0] != rest[1]:
@@ -161,7 +126,7 @@ def _short(p: _Pair, seed: int) -> Check:
     return Check("short inputs", text, "0.0", all(x == 0.0 for x in worst.values()), data=data)
 
 
-def _positions(p: _Pair) -> list[Check]:
+def _positions(p: Pair) -> list[Check]:
     """Vectors of positions: where they come from, whether they are finite, what the method says, and the table's rows."""
     cfg, limit = p.after.config, p.new.position.max_length
     m = min(provenance.LIMIT if limit is None else limit, provenance.LIMIT)
@@ -186,14 +151,14 @@ def _positions(p: _Pair) -> list[Check]:
     return [Check("provenance", text, more=tuple(shown), data=data), finite, *_claims(p, table), _trained(p, table)]
 
 
-def _claims(p: _Pair, table: np.ndarray) -> list[Check]:
+def _claims(p: Pair, table: np.ndarray) -> list[Check]:
     """What the method says of its table and of short inputs, held against bits."""
     r, checks = p.before.config.reserved_rows, []
     own, rows = p.after.params.get("position", {}).get("table"), p.new.position.rows
     if own is not None and r:
         kept = np.array_equal(np.asarray(own)[:r], table[:r])
         checks.append(_said(p, "reserved rows", f"{r} {'kept' if kept else 'changed'}", "kept", kept))
-    if own is not None and rows is not None and not p.same:
+    if own is not None and rows is not None and not p.same and not p.longer:
         claimed = np.flatnonzero((rows >= 0) & (rows < len(table)))
         wrong = claimed[(np.asarray(own)[claimed] != table[rows[claimed]]).any(axis=1)]
         beyond = int((rows >= len(table)).sum())
@@ -216,20 +181,21 @@ def _claims(p: _Pair, table: np.ndarray) -> list[Check]:
     return checks
 
 
-def _said(p: _Pair, name: str, text: str, promise: str, ok: bool) -> Check:
+def _said(p: Pair, name: str, text: str, promise: str, ok: bool) -> Check:
     return Check(
         name, text, "tuned since" if p.tuned and not ok else promise, None if p.tuned and not ok else ok, data={"holds": ok}
     )
 
 
-def _trained(p: _Pair, table: np.ndarray) -> Check:
+def _trained(p: Pair, table: np.ndarray) -> Check:
     """Which rows of the source were ever trained, and whether others are read."""
     about = table_report(table, p.before.config.reserved_rows, p.before.config.initializer_range)
     said = str(about).splitlines()
     used = min([about.positions, *(k for s in p.after.recipe.position if (k := dict(s).get("trained_rows")) is not None)])
     if p.keeps and p.new.position.max_length is not None:
         used = min(used, p.new.position.max_length)
-    beyond = max(0, used - about.trained) if about.trained else 0
+    reads = "table" in p.new.position.specs
+    beyond = max(0, used - about.trained) if about.trained and reads else 0
     text = said[1].partition(":")[2].strip()
     more = [said[3].partition(" (")[0].replace("outliers:       ", f"outliers beyond {OUTLIER:g} times the median norm: ")]
     if beyond:
@@ -241,19 +207,24 @@ def _trained(p: _Pair, table: np.ndarray) -> Check:
     return Check("trained rows", text, more=tuple(more), data=data)
 
 
-def _longest(p: _Pair, length: int | None, seed: int) -> Check:
+def _longest(p: Pair, length: int | None, seed: int) -> Check:
     limit = p.new.position.max_length
     wanted = length or limit or 4 * p.n
     checked = wanted if length else comparison.affordable([p.after], wanted, rows=1)
     x = Outputs(p.after).alone(checked, seed)
-    bad = int((~np.isfinite(x)).sum())
-    state = f"{bad:,} values not finite" if bad else "all finite"
-    text, finite = f"checked at {checked:,} of {wanted:,} tokens: {state}", not bad
-    more = () if checked == wanted else ("more did not fit this machine's memory or a minute's work; give length= to try",)
-    return Check("full length", text, "finite outputs", finite, more, {"checked": checked, "wanted": wanted, "finite": finite})
+    short = comparison.batch(p.after, [comparison.Row(k := min(checked, p.n))], k, seed)
+    scores = {h: f(p.after, short) for h, (f, needs) in comparison.OUTPUTS.items() if needs and comparison.has(p.after, h)}
+    bad = {h: int((~np.isfinite(np.asarray(y))).sum()) for h, y in {"hidden states": x, **scores}.items()}
+    wrong = [f"{count:,} values of {h} not finite" for h, count in bad.items() if count]
+    text = f"checked at {checked:,} of {wanted:,} tokens: {', '.join(wrong) or 'all finite'}"
+    more = [f"scores of {', '.join(scores)} at {k:,} tokens"] if scores else []
+    if checked < wanted:
+        more.append("more did not fit this machine's memory or a minute's work; give length= to try")
+    data = {"checked": checked, "wanted": wanted, "finite": not wrong}
+    return Check("full length", text, "finite outputs", not wrong, tuple(more), data)
 
 
-def _padding(p: _Pair, runs: list[int], side: str, seed: int) -> Check:
+def _padding(p: Pair, runs: list[int], side: str, seed: int) -> Check:
     worst = {total: comparison.padding(p.after, total, side, seed) for total in runs}
     text = ", ".join(f"{comparison.number(x)} ({comparison.unpadded(k):,} tokens in {k:,} places)" for k, x in worst.items())
     pattern = dict(p.after.recipe.attention)["name"]
@@ -261,20 +232,20 @@ def _padding(p: _Pair, runs: list[int], side: str, seed: int) -> Check:
     return _within(p, f"padding {side}", text, worst, reason)
 
 
-def _batch(p: _Pair, runs: list[int], seed: int) -> Check:
+def _batch(p: Pair, runs: list[int], seed: int) -> Check:
     worst = {total: comparison.among_others(p.after, total, seed) for total in runs}
     text = ", ".join(f"{comparison.number(x)} (3 rows of {k:,} places)" for k, x in worst.items())
     return _within(p, "batch", text, worst)
 
 
-def _within(p: _Pair, name: str, text: str, worst: dict[int, float], reason: str = "") -> Check:
+def _within(p: Pair, name: str, text: str, worst: dict[int, float], reason: str = "") -> Check:
     bound, data = comparison.TOLERANCE[p.after.recipe.dtype], {"largest": worst}
     if reason:
         return Check(name, text, reason, None, data=data)
     return Check(name, text, f"at most {bound:g}", all(x <= bound for x in worst.values()), data=data)
 
 
-def _size(p: _Pair) -> Check:
+def _size(p: Pair) -> Check:
     counts = [params.count(m.params) for m in (p.before, p.after)]
     sizes = [sum(x.nbytes for x in jax.tree.leaves(m.params)) for m in (p.before, p.after)]
     text = " → ".join(f"{k:,} parameters, {b / 1e6:,.1f} MB" for k, b in zip(counts, sizes, strict=True))
@@ -283,7 +254,7 @@ def _size(p: _Pair) -> Check:
     return Check("size", text, more=(same,), data={"parameters": counts, "bytes": sizes})
 
 
-def _licence(p: _Pair) -> Check:
+def _licence(p: Pair) -> Check:
     a, b = (m.companions.raw for m in (p.before, p.after))
     fields = [k for k in a if k.lower().startswith(LICENCE)]
     lost = [k for k in fields if k not in b or b[k] != a[k]]

@@ -5,17 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from lpe import build, params
+from lpe import build, params, stock
 from lpe.checkpoint import beside, config, files, native
 from lpe.model import Model, from_pretrained
 from lpe.verification import comparison
 from lpe.verification.findings import Check
 
+TEXT = "A licence, 2 cafés and an (unusual) word: floccinaucinihilipilification."
+LICENCE = ("license", "licence")  # what the names of fields about it begin with
 TOLERANCE = 1e-5  # of outputs in float32: a table in place of a rule may round the last bit differently
 
 
-def checks(model: Model, folder: Path, dtype: str, longest: int, seed: int) -> tuple[Check, ...]:
-    """Weights, outputs and lengths of a folder that `model` was saved to.
+def checks(model: Model, folder: Path, dtype: str, longest: int, seed: int) -> list[Check]:
+    """Weights, outputs, tokenizer, lengths and licence of a folder that `model` was saved to.
 
     Args:
       folder: as saved, with the files that travelled.
@@ -24,7 +26,10 @@ def checks(model: Model, folder: Path, dtype: str, longest: int, seed: int) -> t
     """
     inner = beside.inside(folder)
     again = from_pretrained(inner, dtype=model.recipe.dtype, chunk_size=model.recipe.chunk_size)
-    return _weights(model, again, dtype), _outputs(model, again, dtype, longest, seed), _lengths(model, again, folder, inner)
+    found = [_weights(model, again, dtype), _outputs(model, again, dtype, longest, seed)]
+    if model.tokenizer is not None:
+        found.append(_tokenizer(model, again))
+    return [*found, _lengths(model, again, folder, inner), _licence(model, again, folder)]
 
 
 def _weights(model: Model, again: Model, dtype: str) -> Check:
@@ -34,16 +39,39 @@ def _weights(model: Model, again: Model, dtype: str) -> Check:
         r = model.config.reserved_rows
         mine["position/table"] = model.position_table()[r:]
         theirs["position/table"] = theirs["position/table"][again.config.reserved_rows :]
-    new = sorted(theirs.keys() - mine.keys())
+    count, new = len(mine), sorted(theirs.keys() - mine.keys())
+    mine |= {k: mine.get(k.replace("pattern/", "").replace("_global", ""), np.zeros(0)) for k in new}
     wrong = [k for k in mine if k not in theirs or not _rounded_equal(mine[k], theirs[k], dtype)]
-    text = f"{len(mine)} parameters read as they were written" + ("" if dtype == "float32" else f", rounded to {dtype}")
+    text = f"{count} parameters read as they were written" + ("" if dtype == "float32" else f", rounded to {dtype}")
     if wrong:
-        text = f"{len(wrong)} of {len(mine)} parameters are not read as they were written, the first {wrong[0]}"
-    more = [f"copies of the local projections, for the stock class: {', '.join(new)}"] if new else []
-    recipe, note = model.recipe, config.FAMILIES[again.recipe.family].attention_note
-    if not native.is_whole(again.companions.raw) and (said := note(dict(recipe.attention), recipe.heads)):
-        more.append(said)
+        text = f"{len(wrong)} of {count} parameters are not read as they were written, the first {wrong[0]}"
+    more = [f"copies of the local projections, for the stock class: {', '.join(new)}"] if new and not wrong else []
+    if not native.is_whole(again.companions.raw):
+        more += stock.notes(build.network(model.recipe), again.recipe.family)
     return Check("written", text, "all, bit for bit", not wrong, tuple(more), {"wrong": wrong, "new": new})
+
+
+def _tokenizer(model: Model, again: Model) -> Check:
+    """The same ids of a text, by the tokenizer that the folder is opened with."""
+    a, b = (None if m.tokenizer is None else m.tokenizer(TEXT)["input_ids"] for m in (model, again))
+    text = (
+        f"{len(a or ())} ids of a text as before" if a == b else f"gives other ids: {(b or [])[:5]} in place of {(a or [])[:5]}"
+    )
+    return Check("tokenizer", text, "the same ids", a == b)
+
+
+def _licence(model: Model, again: Model, folder: Path) -> Check:
+    """Fields of config.json and files of the source, byte for byte."""
+    before, after = model.companions.raw, again.companions.raw
+    fields = [k for k in before if k.lower().startswith(LICENCE)]
+    source = model.companions.folder
+    names = [] if source is None else [n for n in beside.sort(source).travel if beside.is_paper(n)]
+    root = None if source is None else beside.layout(source).root
+    lost = [k for k in fields if after.get(k) != before[k]]
+    lost += [n for n in names if root and not ((folder / n).is_file() and (folder / n).read_bytes() == (root / n).read_bytes())]
+    there = ", ".join([*(f"{k}: {before[k]}" for k in fields), *names])
+    text = f"lost or changed: {', '.join(lost)}" if lost else there or "the source names none"
+    return Check("papers", text, "as in the source", not lost, data={"lost": lost, "there": [*fields, *names]})
 
 
 def _rounded_equal(mine, theirs, dtype: str) -> bool:

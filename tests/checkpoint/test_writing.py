@@ -140,7 +140,7 @@ def test_a_folder_that_was_stepping_aside_comes_back(model, tmp_path, caplog):
     target = tmp_path / "out [1]"
     model.save_pretrained(target)
     (target / "mine.txt").write_text("keep")
-    target.rename(tmp_path / f".{target.name}-x{writing.OLD}")
+    target.rename(tmp_path / f".{target.name}-12345678{writing.OLD}")
     with pytest.raises(FileExistsError, match="is not empty"):
         model.save_pretrained(target)
     assert "is back" in caplog.text and (target / "mine.txt").read_text() == "keep"
@@ -218,7 +218,8 @@ def test_licence_and_card_travel_and_old_weights_do_not(tmp_path):
     assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()) == [
         "LICENSE.txt", "NOTICE", "README.md", "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt",
     ]  # fmt: skip
-    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text()) == {"model_max_length": 32}
+    about = {"model_max_length": 32}  # and no tokenizer_class, which the source does not have either
+    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text()) == about
     assert beside.sort(folder).left == ["model.safetensors", "onnx/model.onnx", "pytorch_model.bin", "trainer_state.json"]
 
 
@@ -251,3 +252,67 @@ def test_an_encoder_in_a_folder_of_its_own(tmp_path):
     ]  # fmt: skip
     assert json.loads((tmp_path / "out/0_Transformer/sentence_bert_config.json").read_text()) == {"max_seq_length": 32}
     assert lpe.from_pretrained(tmp_path / "out").max_length == 32
+
+
+def test_a_neighbour_of_a_similar_name_is_left_alone(model, tmp_path):
+    other = tmp_path / f".out-y-12345678{writing.PART}"
+    other.mkdir()
+    dead = tmp_path / f".out-12345678{writing.PART}"
+    dead.mkdir()
+    model.save_pretrained(tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [other.name, "out"]
+
+
+def test_files_have_the_rights_of_the_umask(model, tmp_path):
+    before = os.umask(0o077)
+    try:
+        model.save_pretrained(tmp_path / "mine")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "mine").iterdir()} == {0o600}
+
+
+def sentence_transformer(root: Path) -> Path:
+    tiny.write(root, *tiny.state_and_config("bert", "base"))
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    (root / "modules.json").write_text(json.dumps(modules))
+    return root
+
+
+def test_what_a_sentence_transformers_folder_does_not_pass_on(tmp_path):
+    root = sentence_transformer(tmp_path / "in")
+    for name in ("verify.json", ".env", "checkpoint-500/model.safetensors", "openvino/model.xml", "2_Dense/model.safetensors"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("{}")
+    lpe.from_pretrained(root).extend(max_length=32).save_pretrained(tmp_path / "out")
+    kept = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    assert kept == {"config.json", "model.safetensors", "modules.json", "2_Dense/model.safetensors"}
+    assert beside.sort(root).left == ["checkpoint-500/model.safetensors", "model.safetensors", "openvino/model.xml"]
+
+
+def test_sentence_transformers_reads_no_msgpack_and_no_broken_list(tmp_path):
+    root = sentence_transformer(tmp_path / "in")
+    model = lpe.from_pretrained(root)
+    with pytest.raises(ValueError, match="is a sentence-transformers folder, which reads safetensors; leave it out"):
+        model.save_pretrained(tmp_path / "out", weights="msgpack")
+    (root / "modules.json").write_text("[")
+    with pytest.raises(ValueError, match="is not sentence-transformers' list of modules, each with a path; repair it"):
+        model.save_pretrained(tmp_path / "out")
+
+
+@pytest.mark.parametrize("attention", [None, {"name": "window", "attention_window": 8}], ids=["bert", "longformer"])
+def test_a_bare_vocabulary_is_opened_as_at_its_source(attention, tmp_path):
+    """lpe makes no tokenizer of it, for nothing says whether texts are lower-cased; stock transformers has its own default."""
+    from transformers import AutoTokenizer
+
+    state, config = tiny.state_and_config()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    folder = tiny.write(tmp_path / "in", state, config)
+    (folder / "vocab.txt").write_text("\n".join([*words, *(f"w{i}" for i in range(config["vocab_size"] - len(words)))]))
+    model = lpe.from_pretrained(folder)
+    assert model.tokenizer is None
+    model.extend(max_length=32, attention=attention).save_pretrained(tmp_path / "out")
+    want, got = (AutoTokenizer.from_pretrained(tmp_path / n) for n in ("in", "out"))
+    assert got("a c b")["input_ids"] == want("a c b")["input_ids"] == [2, 5, 7, 6, 3]
+    assert got.model_max_length == 32
