@@ -15,7 +15,7 @@ RANKS = {
     "data": 1, "models": 2, "checkpoint": 2, "tasks": 3, "report": 4, "best": 4, "step": 4, "build": 4, "stock": 4, "inputs": 5,
     "saving": 5, "model": 5, "heads": 5, "known": 5, "costs": 5, "provenance": 2, "comparison": 6, "verification": 6,
     "rereading": 6, "feasible": 5, "advice": 6, "articles": 6, "arms": 6, "evaluate": 6, "train": 6, "main": 7, "plan": 7,
-    "convert": 7,
+    "convert": 7, "stepwise": 6, "measuring": 6, "measure": 7,
 }  # fmt: skip
 
 
