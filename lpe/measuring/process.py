@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
@@ -26,11 +27,11 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 class Spec(NamedTuple):
     """What is run. rounds: passes after the first one, which compiles; 0 for the first alone, whose time is then taken.
 
-    position, attention: {"name": …, options}; an empty one is the checkpoint's own.
+    position: a list of {"name": …, options}; attention: one such. An empty one is the checkpoint's own.
     """
 
     checkpoint: str
-    position: dict[str, Any]
+    position: list[dict[str, Any]]
     attention: dict[str, Any]
     chunk_size: int = 0
     dtype: str = "float32"
@@ -99,22 +100,25 @@ def run(spec: Spec, ids: np.ndarray) -> Found:
     if spec.position or spec.attention:
         mod = mod.extend(position=spec.position or None, attention=spec.attention or None)
     jax.block_until_ready(mod.params)
-    peak, seconds, x_BTD = Peak(), [], None
+    peak, seconds, mean = Peak(), [], jnp.zeros(())
     for number in range(1 + spec.rounds):
         which = "first pass, with compilation" if number == 0 else f"pass {number + 1} of {1 + spec.rounds}"
         what = f"{spec.title}, {which}"
-        del x_BTD
         start = time.perf_counter()
         with tqdm(total=mod.config.num_hidden_layers, desc=what, unit="layer", disable=not spec.title) as bar:
-            x_BTD = jax.block_until_ready(stepwise.encode(mod, {"input_ids": ids[None]}, _shown(bar)))
+            mean = jax.block_until_ready(stepwise.encode(mod, {"input_ids": ids[None]}, shown(bar)).mean(axis=1))
         seconds.append(time.perf_counter() - start)
-    mean = x_BTD[0].mean(axis=0)
     norm = float(np.linalg.norm(np.asarray(mean)))
     return Found(seconds[1:] or seconds, peak.bytes(), bool(np.isfinite(norm)), norm)
 
 
-def _shown(bar: tqdm) -> Callable[[int, int], None]:
-    return lambda layer, layers: bar.update(layer - bar.n) and None
+def shown(bar: tqdm) -> Callable[[int, int], None]:
+    """A `done` of stepwise.encode that moves a bar."""
+
+    def done(layer: int, layers: int) -> None:
+        bar.update(layer - bar.n)
+
+    return done
 
 
 def main(folder: Path) -> None:
