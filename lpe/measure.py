@@ -75,7 +75,8 @@ def prepare(config: dict[str, Any], lengths: list[int]) -> Bench:
     options = {"dtype": config["dtype"], "chunk_size": config["chunk_size"]}
     model = models.from_pretrained(config["checkpoint"], **options)
     name = config["task"] or ("mlm" if "mlm" in model.recipe.heads else "needle")
-    examples = config["examples"] or (100 if name == "mlm" else needle.CANDIDATES)
+    default = 100 if name == "mlm" else needle.CANDIDATES
+    examples = default if config["examples"] is None else config["examples"]
     if examples < 1 or (name == "needle" and examples % needle.CANDIDATES):
         allowed = "1" if name == "mlm" else f"{needle.CANDIDATES}, in multiples of it (the candidates of a question)"
         raise ValueError(f"--examples={examples}, allowed are whole numbers from {allowed}")

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax
 
 from lpe import costs, metrics, workdir
-from lpe.data import reading
-from lpe.data.windows import Windows
+from lpe.data import windows
+from lpe.data.reading import SPECIALS
+from lpe.data.windows import Layout, Windows
 from lpe.measuring import mlm, needle, page, process, text
 from lpe.model import Model
 
@@ -46,15 +47,15 @@ class Bench(NamedTuple):
     trained: int
     memory: int
 
+    def layout(self, length: int) -> Layout:
+        return windows.layout(length, self.trained)
+
     def inputs(self, way: Way) -> list[int]:
         """The lengths of the inputs that a text is read as."""
-        if way.read == "whole" or way.length <= self.trained:
-            return [way.length]
-        if way.read == "first":
-            return [self.trained]
-        content, room = way.length - reading.SPECIALS, self.trained - reading.SPECIALS
-        rest = content % room
-        return [self.trained] * (content // room) + ([rest + reading.SPECIALS] if rest else [])
+        lay = self.layout(way.length)
+        if way.read == "whole":
+            return [lay.content + SPECIALS]
+        return [lay.piece + SPECIALS] * (1 if way.read == "first" else lay.pieces)
 
 
 class Results:
@@ -91,23 +92,26 @@ def measure(bench: Bench, todo: list[Way], out: Results) -> None:
         out.once(way, "quality", lambda w=way, cut=cut: _quality(bench, w, cut))
     left = [w for w in run if out.of(w, "time") is None]
     for way, seconds in zip(left, _timed(bench, left), strict=True):
-        out.once(way, "time", lambda w=way, s=seconds: {"seconds": s, "beside": len(left), "tokens": sum(bench.inputs(w))})
+        out.once(way, "time", lambda w=way, s=seconds: {"seconds": s, "beside": len(left)})
     for way in run if config["process"] else ():
         out.once(way, "process", lambda w=way: {"process": _process(bench, w)})
 
 
 def _planned(bench: Bench, way: Way) -> dict:
     inputs = bench.inputs(way)
-    return {"plan": costs.of(way.model.recipe._replace(heads=()), max(inputs)).memory, "pieces": len(inputs)}
+    memory = costs.of(way.model.recipe._replace(heads=()), inputs[0]).memory
+    return {"plan": memory, "inputs": len(inputs), "tokens": sum(inputs)}
 
 
 def _quality(bench: Bench, way: Way, cut: Windows | None) -> dict:
     config = bench.config
     if cut is not None:
         return mlm.score(way.model, cut, way.length, read=way.read, examples=config["examples"])
-    shared = {"trained": bench.trained, "seed": config["seed"]}
-    found = needle.score(way.model, bench.stream, way.length, read=way.read, examples=config["examples"], **shared)
-    return found | ({} if way.untouched else needle.agreement(way.model, bench.model, bench.stream, **shared))
+    lay, seed = bench.layout(way.length), config["seed"]
+    found = needle.score(way.model, bench.stream, lay, read=way.read, seed=seed, examples=config["examples"])
+    if way.untouched:
+        return found
+    return found | needle.agreement(way.model, bench.model, bench.stream, trained=bench.trained, seed=seed)
 
 
 def _timed(bench: Bench, left: list[Way]) -> list[list[float]]:
@@ -128,7 +132,7 @@ def _process(bench: Bench, way: Way) -> int | None:
     recipe, config = way.model.recipe, bench.config
     position, attention = ([], {}) if way.untouched else ([dict(s) for s in recipe.position], dict(recipe.attention))
     spec = process.Spec(config["checkpoint"], position, attention, config["chunk_size"], config["dtype"], rounds=0)
-    return process.alone(spec, bench.stream.input(max(bench.inputs(way)))).memory
+    return process.alone(spec, bench.stream.input(bench.inputs(way)[0])).memory
 
 
 def write(bench: Bench, todo: list[Way], out: Results, folder: Path) -> None:
@@ -139,7 +143,7 @@ def write(bench: Bench, todo: list[Way], out: Results, folder: Path) -> None:
         rows.append({k: v for r in kinds for k, v in r.items() if k != "kind"})
     measured = [r for r in rows if "quality" in r]
     about = {
-        "checkpoint": bench.config["checkpoint"], "data": bench.config["data"], "trained": bench.trained,
+        "checkpoint": bench.config["checkpoint"], "data": bench.config["data"],
         "metric": measured[0]["metric"] if measured else "quality", "notes": _notes(bench, todo, measured),
     }  # fmt: skip
     workdir.write(folder / "report.md", page.text(about, rows))

@@ -1,17 +1,18 @@
 """Needle retrieval and agreement: what a sentence encoder, which has no head, is worth at a length.
 
-Needle. A set is CANDIDATES = 50 documents. Document i is `length` − 2 tokens between [CLS] and [SEP]: a piece of the text from
-a random place on, and in it, at a random place, the key sentence "The {animal} of {city} hides the {thing} under the {place}."
-Animals, cities and things differ in all documents of a set, each a permutation of 50. The question of document i is "Where is
-the {thing} that the {animal} from {city} has hidden?". Both are embedded by the model that is measured: the mean of the last
-hidden states over all tokens, of length one. A question is right where its own document has the highest scalar product of the
-50; chance is .02. The standard error takes questions as independent. All draws depend on (seed, length, number of the set).
+Needle. A set is CANDIDATES = 50 documents. Document i is the tokens of a windows.Layout between [CLS] and [SEP]: a part of the
+text from a random place on, and in it, at a random place, the key sentence "The {animal} of {city} hides the {thing} under the
+{place}." Animals, cities and things differ in all documents of a set, each a permutation of 50. The question of document i is
+"Where is the {thing} that the {animal} from {city} has hidden?". Both are embedded by the model that is measured: the mean of
+the last hidden states over all tokens, of length one. A question is right where its own document has the highest scalar product
+of the 50; chance is .02. The standard error takes questions as independent. All draws depend on (seed, number of tokens, number
+of the set) alone.
 
 Agreement. The cosine of the embeddings of SHORT texts of a quarter of the trained length, from random places, by this model and
 by the untouched one: 1 where short inputs are kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -21,13 +22,13 @@ from jax import Array
 
 from lpe.data import reading
 from lpe.data.reading import SPECIALS
+from lpe.data.windows import Layout
 from lpe.measuring.text import Sequence
 from lpe.model import Model
 from lpe.tasks import base
 
 CANDIDATES, SHORT = 50, 50
 BATCH = 4096  # tokens at a time, where several documents fit into it
-READ = ("whole", "first", "pieces")
 ANIMALS = (
     "badger", "beaver", "camel", "cheetah", "cobra", "coyote", "crab", "crow", "dolphin", "donkey", "eagle", "falcon",
     "ferret", "frog", "giraffe", "goat", "goose", "hamster", "hedgehog", "heron", "horse", "iguana", "jaguar", "kangaroo",
@@ -53,15 +54,15 @@ PLACES = ("bed", "bridge", "chimney", "floor", "oak", "roof", "stairs", "table")
 
 
 class Set(NamedTuple):
-    """documents: i32[CANDIDATES, length − 2], without special tokens. questions: i32[t] each, with them."""
+    """documents: i32[CANDIDATES, content], without special tokens. questions: i32[t] each, with them."""
 
     documents: np.ndarray
     questions: list[np.ndarray]
 
 
-def make(text: Sequence, length: int, seed: int, number: int) -> Set:
-    """Set `number` of a seed. Raises ValueError where a document has no room for its key, or the text is too short."""
-    rng = np.random.default_rng([seed, length, number])
+def make(text: Sequence, content: int, seed: int, number: int) -> Set:
+    """Set `number` of a seed, of documents of `content` tokens. Raises ValueError where one has no room for its key."""
+    rng = np.random.default_rng([seed, content, number])
     drawn = [rng.permutation(words) for words in (ANIMALS, CITIES, THINGS)]
     places = rng.choice(PLACES, CANDIDATES)
     keys, questions = [], []
@@ -69,9 +70,12 @@ def make(text: Sequence, length: int, seed: int, number: int) -> Set:
         keys.append(f"The {animal} of {city} hides the {thing} under the {place}.")
         questions.append(f"Where is the {thing} that the {animal} from {city} has hidden?")
     found = [reading.tokenize(x, text.tokenizer, unknown=1.0) for x in (keys, questions)]
-    content, longest = length - SPECIALS, max(map(len, found[0]))
+    longest = max(map(len, found[0]))
     if longest >= content:
-        raise ValueError(f"--lengths={length}: a key sentence has up to {longest} tokens; take lengths above {longest + 2}")
+        raise ValueError(
+            f"an input of {content + SPECIALS} has no room for a key sentence of {longest} tokens; take lengths above "
+            f"{longest + SPECIALS}"
+        )
     rows = np.empty((CANDIDATES, content), np.int32)
     for i, key in enumerate(found[0]):
         hay = content - len(key)
@@ -81,25 +85,25 @@ def make(text: Sequence, length: int, seed: int, number: int) -> Set:
     return Set(rows, [reading.frame(q, text.tokenizer) for q in found[1]])
 
 
-def score(model: Model, text: Sequence, length: int, *, read: str, trained: int, seed: int, examples: int) -> dict:
+def score(model: Model, text: Sequence, lay: Layout, *, read: str, seed: int, examples: int) -> dict:
     """Share of right questions, with its standard error and count.
 
     Args:
-      read: whole; or as a user of the untouched model does: first, cut after `trained` tokens; pieces, all of the document in
-        inputs of `trained` tokens, and the mean over the tokens of all.
+      read: whole; or as a user of the untouched model does: first, the first piece alone; pieces, each alone, and the mean over
+        the tokens of all.
       examples: questions, a multiple of CANDIDATES.
     """
     right = []
     for number in range(examples // CANDIDATES):
-        drawn = make(text, length, seed, number)
-        documents = _unit(_documents(model, text, drawn.documents, read, trained))
+        drawn = make(text, lay.content, seed, number)
+        documents = _unit(_documents(model, text, drawn.documents, lay, read))
         questions = _unit(np.concatenate([_means(model, q[None]) for q in drawn.questions]))
         right.append((questions @ documents.T).argmax(axis=1) == np.arange(CANDIDATES))
     mean, error = base.ratio(np.concatenate(right), np.ones(examples))
     return {"metric": "needle, top-1 of 50", "quality": mean, "error": error, "count": examples}
 
 
-def agreement(model: Model, untouched: Model, text: Sequence, trained: int, seed: int) -> dict:
+def agreement(model: Model, untouched: Model, text: Sequence, *, trained: int, seed: int) -> dict:
     """The mean cosine with the untouched model, and its standard error."""
     length = max(SPECIALS + 1, trained // 4)
     rng = np.random.default_rng([seed, length])
@@ -109,19 +113,11 @@ def agreement(model: Model, untouched: Model, text: Sequence, trained: int, seed
     return {"agreement": float(cosine.mean()), "agreement_error": float(cosine.std(ddof=1) / SHORT**0.5), "short": length}
 
 
-def _documents(model: Model, text: Sequence, rows: np.ndarray, read: str, trained: int) -> np.ndarray:
-    room = trained - SPECIALS
-    if read == "pieces" and rows.shape[1] > room:
-        total = np.zeros((len(rows), model.config.hidden_size))
-        for part in _parts(rows, room):
-            total += _means(model, _framed(part, text)) * (part.shape[1] + SPECIALS)
-        return total
-    return _means(model, _framed(rows[:, :room] if read == "first" else rows, text))
-
-
-def _parts(rows: np.ndarray, room: int) -> Iterator[np.ndarray]:
-    for start in range(0, rows.shape[1], room):
-        yield rows[:, start : start + room]
+def _documents(model: Model, text: Sequence, rows: np.ndarray, lay: Layout, read: str) -> np.ndarray:
+    if read == "pieces":  # all of one size, so that the mean over tokens is that over pieces
+        parts = np.split(rows, lay.pieces, axis=1)
+        return np.mean([_means(model, _framed(part, text)) for part in parts], axis=0)
+    return _means(model, _framed(rows[:, : lay.piece] if read == "first" else rows, text))
 
 
 def _framed(rows: np.ndarray, text: Sequence) -> np.ndarray:

@@ -6,37 +6,34 @@ from statistics import median
 from typing import Any
 
 Row = dict[str, Any]
-GB = 1e9
-READ = {"whole": "1 × {length:,}", "first": "first {trained:,} (truncated)", "pieces": "{pieces:,} × {trained:,}"}
+READ = {"whole": "", "first": " (truncated)", "pieces": ""}
 
 
 def text(about: Row, rows: Sequence[Row]) -> str:
     """The report.
 
     Args:
-      about: checkpoint, data, trained, memory, what quality is (`metric`), and sentences (`notes`).
+      about: checkpoint, data, what quality is (`metric`), and sentences (`notes`).
       rows: one a method and length: position, attention, read, length, plan, and what was measured.
     """
     agreed = any("agreement" in r for r in rows)
     heads = ["tokens", "position", "attention", "read as", about["metric"], *(["agreement"] if agreed else [])]
-    heads += ["seconds", "tokens/s", "plan, GB", "process, GB"]
+    heads += ["seconds", "tokens/s", "plan", "process"]
     lines = [f"# {about['checkpoint']} on {about['data']}", "", *about["notes"], ""]
     lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    lines += [f"| {' | '.join(_cells(about, r, agreed))} |" for r in rows]
+    lines += [f"| {' | '.join(_cells(r, agreed))} |" for r in rows]
     lines += ["", "![quality and time against length](measure.png)", ""]
     return "\n".join(lines)
 
 
-def _cells(about: Row, row: Row, agreed: bool) -> Iterator[str]:
-    length, trained = row["length"], about["trained"]
-    yield f"{length:,}"
+def _cells(row: Row, agreed: bool) -> Iterator[str]:
+    yield f"{row['length']:,}"
     yield row["position"]
     yield row["attention"]
-    yield READ[row["read"]].format(length=length, trained=trained, pieces=row["pieces"])
+    yield f"{row['inputs']:,} × {row['tokens'] // row['inputs']:,}{READ[row['read']]}"
     if "quality" not in row:
-        yield f"does not fit: compiled {row['plan'] / GB:.2f} GB"
-        yield from ("–",) * (4 + agreed)
-        yield "–"
+        yield f"does not fit: compiled {_size(row['plan'])}"
+        yield from (*("–",) * (2 + agreed), _size(row["plan"]), "–")
         return
     yield _percent(row["quality"], row["error"])
     if agreed:
@@ -44,8 +41,12 @@ def _cells(about: Row, row: Row, agreed: bool) -> Iterator[str]:
     seconds = median(row["seconds"])
     yield f"{seconds:,.3f}"
     yield f"{row['tokens'] / seconds:,.0f}"
-    yield f"{row['plan'] / GB:.3f}"
-    yield "–" if row.get("process") is None else f"{row['process'] / GB:.3f}"
+    yield _size(row["plan"])
+    yield "–" if row.get("process") is None else _size(row["process"])
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _percent(mean: float, error: float | None) -> str:
