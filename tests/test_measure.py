@@ -89,11 +89,21 @@ def test_retrieval_counts_the_questions_whose_document_is_nearest(mini, stream, 
         return out / np.maximum(1, np.linalg.norm(out, axis=1, keepdims=True)) + 1e-9
 
     monkeypatch.setattr(needle, "_means", counts)
+    monkeypatch.setattr(needle, "_questions", lambda m, rows: np.concatenate([counts(m, q[None]) for q in rows]))
     found = {r: needle.score(mini, stream, lay, read=r, seed=0, examples=100) for r in ("whole", "first", "pieces")}
     assert found["whole"]["quality"] > 0.9 and found["pieces"]["quality"] > 0.9 and found["whole"]["count"] == 100
     assert 0.2 < found["first"]["quality"] < 0.8
     p = found["first"]["quality"]
     assert found["first"]["error"] == pytest.approx((p * (1 - p) / 99) ** 0.5)
+
+
+def test_questions_padded_together_are_embedded_as_each_alone(mini, stream):
+    questions = needle.make(stream, 60, 0, 0).questions
+    short, long = sorted(questions, key=len)[0], sorted(questions, key=len)[-1]
+    together = needle._questions(mini, [short, long])
+    assert len(short) < len(long)
+    for q, found in zip((short, long), together, strict=True):
+        np.testing.assert_allclose(needle._means(mini, q[None])[0], found, atol=1e-5)
 
 
 def test_agreement_is_one_where_short_inputs_are_kept(mini, stream):

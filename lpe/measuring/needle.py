@@ -12,7 +12,6 @@ Agreement. The cosine of the embeddings of SHORT texts of a quarter of the train
 by the untouched one: 1 where short inputs are kept.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -28,6 +27,7 @@ from lpe.model import Model
 from lpe.tasks import base
 
 CANDIDATES, SHORT = 50, 50
+WIDTH = 16  # questions are padded to a multiple of it
 BATCH = 4096  # tokens at a time, where several documents fit into it
 ANIMALS = (
     "badger", "beaver", "camel", "cheetah", "cobra", "coyote", "crab", "crow", "dolphin", "donkey", "eagle", "falcon",
@@ -97,7 +97,7 @@ def score(model: Model, text: Sequence, lay: Layout, *, read: str, seed: int, ex
     for number in range(examples // CANDIDATES):
         drawn = make(text, lay.content, seed, number)
         documents = _unit(_documents(model, text, drawn.documents, lay, read))
-        questions = _unit(np.concatenate([_means(model, q[None]) for q in drawn.questions]))
+        questions = _unit(_questions(model, drawn.questions))
         right.append((questions @ documents.T).argmax(axis=1) == np.arange(CANDIDATES))
     mean, error = base.ratio(np.concatenate(right), np.ones(examples))
     return {"metric": "needle, top-1 of 50", "quality": mean, "error": error, "count": examples}
@@ -120,6 +120,15 @@ def _documents(model: Model, text: Sequence, rows: np.ndarray, lay: Layout, read
     return _means(model, _framed(rows[:, : lay.piece] if read == "first" else rows, text))
 
 
+def _questions(model: Model, questions: list[np.ndarray]) -> np.ndarray:
+    """Padded to one width, so that one program reads them all."""
+    width = -(-max(map(len, questions)) // WIDTH) * WIDTH
+    pad = model.tokenizer.pad_token_id or 0
+    ids = np.stack([np.pad(q, (0, width - len(q)), constant_values=pad) for q in questions])
+    mask = np.arange(width) < np.asarray([len(q) for q in questions])[:, None]
+    return np.asarray(_mean(model.encode({"input_ids": ids, "attention_mask": mask}), mask))
+
+
 def _framed(rows: np.ndarray, text: Sequence) -> np.ndarray:
     return np.stack([reading.frame(r, text.tokenizer) for r in rows])
 
@@ -131,7 +140,10 @@ def _means(model: Model, rows: np.ndarray) -> np.ndarray:
     return np.concatenate([np.asarray(x) for x in found])
 
 
-_mean: Callable[[Array], Array] = jax.jit(lambda x_BTD: jnp.mean(x_BTD, axis=1))
+@jax.jit
+def _mean(x_BTD: Array, mask_BT: Array | None = None) -> Array:
+    """Over the tokens, or those where the mask is True."""
+    return jnp.mean(x_BTD, axis=1, where=None if mask_BT is None else mask_BT[..., None])
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
