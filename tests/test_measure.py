@@ -227,7 +227,7 @@ def test_the_headline_run_shrunk(tmp_path, monkeypatch):
     assert list(rows) == ["window 128", "blocks of 128", "dense"] and "seconds" not in rows["dense"]
     assert rows["dense"]["plan"] > found["settings"]["dense"]
     for r in (rows["window 128"], rows["blocks of 128"]):
-        assert len(r["seconds"]) == 3 and r["memory"] > 10**6 and r["norm"] > 0
+        assert len(r["seconds"]) == len(r["cpu"]) == 3 and min(r["cpu"]) > 0 and r["memory"] > 10**6 and r["norm"] > 0
     assert rows["window 128"]["norm"] != rows["blocks of 128"]["norm"]
     assert found["check"]["blocks"] == 4 and found["check"]["apart"] <= 1e-5 < found["check"]["largest"]
     assert found["command"] == "python -m experiments.e001_headline " + " ".join(command[1:])

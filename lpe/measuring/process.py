@@ -40,12 +40,14 @@ class Spec(NamedTuple):
 
 
 class Found(NamedTuple):
-    """seconds: of every round. memory: bytes above what the loaded model takes, compilation included; None: not known here.
+    """seconds: of every round. cpu: likewise, of all threads together, which other processes change less.
 
-    finite: whether all outputs are. norm: of the mean of the states, which tells results apart.
+    memory: bytes above what the loaded model takes, compilation included; None: not known here. finite: whether all outputs
+    are. norm: of the mean of the states, which tells results apart.
     """
 
     seconds: list[float]
+    cpu: list[float]
     memory: int | None
     finite: bool
     norm: float
@@ -100,16 +102,17 @@ def run(spec: Spec, ids: np.ndarray) -> Found:
     if spec.position or spec.attention:
         mod = mod.extend(position=spec.position or None, attention=spec.attention or None)
     jax.block_until_ready(mod.params)
-    peak, seconds, mean = Peak(), [], jnp.zeros(())
+    peak, seconds, cpu, mean = Peak(), [], [], jnp.zeros(())
     for number in range(1 + spec.rounds):
         which = "first pass, with compilation" if number == 0 else f"pass {number + 1} of {1 + spec.rounds}"
         what = f"{spec.title}, {which}"
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         with tqdm(total=mod.config.num_hidden_layers, desc=what, unit="layer", disable=not spec.title) as bar:
             mean = jax.block_until_ready(stepwise.encode(mod, {"input_ids": ids[None]}, shown(bar)).mean(axis=1))
         seconds.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - busy)
     norm = float(np.linalg.norm(np.asarray(mean)))
-    return Found(seconds[1:] or seconds, peak.bytes(), bool(np.isfinite(norm)), norm)
+    return Found(seconds[1:] or seconds, cpu[1:] or cpu, peak.bytes(), bool(np.isfinite(norm)), norm)
 
 
 def shown(bar: tqdm) -> Callable[[int, int], None]:
