@@ -136,6 +136,10 @@ def table(found: dict[str, Any]) -> str:
         "",
         f"{s['checkpoint']}, hierarchical positions; peak and plan are above the weights ({s['weights'] / 1e6:.1f} MB).",
     ]
+    loads = [r["load_before"] for r in found["rows"] if "seconds" in r]
+    lines.append(
+        f"Load average of the machine before a row: {min(loads):.1f} to {max(loads):.1f}; other work makes times longer."
+    )
     if c:
         lines.append(
             f"Blocks of {s['n']} of one pass over {c['length']:,} tokens, with `copy` positions, and the untouched model on "
