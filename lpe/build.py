@@ -48,13 +48,25 @@ class Recipe(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The live objects of a recipe. encode: (params, batch, *, key=None) -> ([B, T, D], Tokens)."""
+    """The live objects of a recipe. encode: (params, batch, *, key=None) -> ([B, T, D], Tokens).
+
+    stages: the same in parts, without dropout, for who calls them one by one (lpe.stepwise).
+    """
 
     recipe: Recipe
     position: PositionMethod
     pattern: AttentionPattern
     specs: dict[str, Spec]
     encode: Callable[..., tuple[Array, Tokens]]
+    stages: "Stages"
+
+
+class Stages(NamedTuple):
+    """begin: (params, batch) -> ([B, T, D], Tokens); layer: (params, x_BTD, tok, i) -> x_BTD; end: (params, x_BTD) -> x_BTD."""
+
+    begin: Callable[..., tuple[Array, Tokens]]
+    layer: Callable[..., Array]
+    end: Callable[..., Array]
 
 
 def positions(spec: Position, max_length: int | None = None) -> tuple:
@@ -134,17 +146,30 @@ def network(recipe: Recipe, frozen_layers: int = 0) -> Network:
             specs |= rows(cfg)
 
     def encode(params: dict, batch: dict[str, Array], *, key: Array | None = None) -> tuple[Array, Tokens]:
-        limit, length = position.max_length, batch["input_ids"].shape[1]
-        if limit is not None and length > limit and "position_ids" not in batch:
-            raise ValueError(too_long(length, recipe, limit))
-        tok = pattern.mark(batch, tokens.from_batch(batch))
+        tok = _placed(recipe, position, pattern, batch)
         x = bert.encode(
             params, cfg, position, mixer, batch, tok,
             dtype=DTYPES[recipe.dtype], remat=recipe.remat, chunk_size=recipe.chunk_size, frozen_layers=frozen_layers, key=key,
         )  # fmt: skip
         return x, tok
 
-    return Network(recipe, position, pattern, specs, encode)
+    def begin(params: dict, batch: dict[str, Array]) -> tuple[Array, Tokens]:
+        tok = _placed(recipe, position, pattern, batch)
+        return bert.begin(params, cfg, position, batch, tok, dtype=DTYPES[recipe.dtype], key=None), tok
+
+    def layer(params: dict, x_BTD: Array, tok: Tokens, i: Array) -> Array:
+        return bert.layer(params, cfg, position, mixer, x_BTD, tok, i, recipe.chunk_size)
+
+    stages = Stages(begin, layer, lambda params, x_BTD: bert.end(params, cfg, x_BTD))
+    return Network(recipe, position, pattern, specs, encode, stages)
+
+
+def _placed(recipe: Recipe, position: PositionMethod, pattern: AttentionPattern, batch: dict[str, Array]) -> Tokens:
+    """The Tokens of a batch. Raises ValueError for an input that the positions do not reach."""
+    limit, length = position.max_length, batch["input_ids"].shape[1]
+    if limit is not None and length > limit and "position_ids" not in batch:
+        raise ValueError(too_long(length, recipe, limit))
+    return pattern.mark(batch, tokens.from_batch(batch))
 
 
 def too_long(length: int, recipe: Recipe, limit: int) -> str:

@@ -56,7 +56,9 @@ def open(config: dict, folder: Path | None) -> Path:
             raise ValueError(f"{folder} is not the folder that process 0 sees; put --workdir on a disk that all hosts share")
         same(config, folder)
         if sharding.leads():
-            _record_versions(folder / "versions.json", {k: config[k] for k in ("mesh", "sharding_rules", "save")})
+            _record_versions(
+                folder / "versions.json", {k: config[k] for k in ("mesh", "sharding_rules", "save") if k in config}
+            )
     return folder
 
 

@@ -14,7 +14,7 @@ RANKS = {
     "settings": 0, "workdir": 0, "signals": 0, "rules": 0, "assets": 0, "cli": 0, "positions": 1, "attention": 1, "data": 1,
     "models": 2, "checkpoint": 2, "tasks": 3, "report": 4, "best": 4, "step": 4, "build": 4, "stock": 4, "inputs": 5,
     "saving": 5, "model": 5, "heads": 5, "costs": 5, "planning": 6, "verification": 6, "arms": 6, "evaluate": 6, "train": 6,
-    "main": 7, "plan": 7, "convert": 7,
+    "stepwise": 6, "measuring": 6, "main": 7, "plan": 7, "convert": 7, "measure": 7,
 }  # fmt: skip
 
 

@@ -177,11 +177,38 @@ def encode(
     Returns:
       [B, T, D] in `dtype`.
     """
+    x_BTD = begin(params, cfg, position, batch, tok, dtype=dtype, key=key)
+    step, xs, group = _stack(params, cfg, position, mixer, tok, key, chunk_size)
+    if REMAT[remat] is not None:
+        step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
+    unroll = UNROLL if count(params["layers"]) < NARROW * cfg.stored_layers else 1
+    if frozen_layers:
+        frozen = int((group < frozen_layers).sum())
+        lower, xs = (jax.tree.map(lambda x, part=part: x[part], xs) for part in (slice(frozen), slice(frozen, None)))
+        x_BTD = jax.lax.stop_gradient(_scan(step, x_BTD, lower, unroll))
+    return end(params, cfg, _scan(step, x_BTD, xs, unroll))
+
+
+def begin(params: dict, cfg: BertConfig, position: PositionMethod, batch, tok: Tokens, *, dtype, key: Array | None) -> Array:
+    """What the first layer reads, [B, T, D]."""
     x_BTD = _embed(params, cfg, position, batch, tok, dtype)
     x_BTD = linear.dropout(x_BTD, cfg.hidden_dropout_prob, _fold(key, cfg.num_hidden_layers))
-    if cfg.embedding_size is not None:
-        x_BTD = linear.dense(params["embeddings"]["projection"], x_BTD)
+    return x_BTD if cfg.embedding_size is None else linear.dense(params["embeddings"]["projection"], x_BTD)
 
+
+def layer(params: dict, cfg: BertConfig, position: PositionMethod, mixer: Mixer, x_BTD, tok: Tokens, i, chunk_size) -> Array:
+    """Layer `i` alone, without dropout; `i` may be traced, so that one program serves all layers."""
+    step, xs, _ = _stack(params, cfg, position, mixer, tok, None, chunk_size)
+    return step(x_BTD, jax.tree.map(lambda x: x[i], xs))[0]
+
+
+def end(params: dict, cfg: BertConfig, x_BTD: Array) -> Array:
+    """The last hidden state, of what the last layer gives."""
+    return layers.norm(params.get("final_norm", {}), cfg, x_BTD) if cfg.pre_norm else x_BTD
+
+
+def _stack(params: dict, cfg: BertConfig, position: PositionMethod, mixer: Mixer, tok: Tokens, key, chunk_size: int):
+    """The step of a scan over the layers, what it is given for each of them, and the group of weights that each belongs to."""
     per_layer = {n for n, s in position.specs.items() if s.axes[0] == "layers"}
     shared = {n: p for n, p in params.get("position", {}).items() if n not in per_layer}
     own = {n: p for n, p in params.get("position", {}).items() if n in per_layer} | position.by_layer
@@ -194,18 +221,8 @@ def encode(
         own_position = {**shared, **layer_position}
         return _layer(layer_params, cfg, mixer, own_position, x_BTD, tok, i, _fold(key, i), chunk_size), None
 
-    if REMAT[remat] is not None:
-        step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
     xs = ({} if cfg.num_hidden_groups else params["layers"], own, jnp.arange(cfg.num_hidden_layers))
-    unroll = UNROLL if count(params["layers"]) < NARROW * cfg.stored_layers else 1
-    if frozen_layers:
-        frozen = int((group < frozen_layers).sum())
-        lower, xs = (jax.tree.map(lambda x, part=part: x[part], xs) for part in (slice(frozen), slice(frozen, None)))
-        x_BTD = jax.lax.stop_gradient(_scan(step, x_BTD, lower, unroll))
-    x_BTD = _scan(step, x_BTD, xs, unroll)
-    if cfg.pre_norm:
-        x_BTD = layers.norm(params.get("final_norm", {}), cfg, x_BTD)
-    return x_BTD
+    return step, xs, group
 
 
 def _scan(step: Callable, x_BTD: Array, xs, unroll: int) -> Array:
