@@ -36,9 +36,10 @@ from absl import flags
 from tqdm import tqdm
 
 import lpe
-from lpe import build, cli, costs, feasible, stepwise, workdir
+from lpe import build, cli, costs, stepwise, workdir
 from lpe.data import sources
 from lpe.measuring import process, text
+from lpe.planning import feasible
 from tests import assets
 
 OUT = Path(__file__).parent / "results" / "e001_headline"

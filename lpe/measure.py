@@ -18,11 +18,12 @@ from typing import Any
 
 from absl import flags
 
-from lpe import cli, feasible, plan, registry, report, workdir
+from lpe import cli, plan, registry, report, workdir
 from lpe import model as models
 from lpe.data import reading, sources
 from lpe.measuring import bench, mlm, needle, text
 from lpe.measuring.bench import Bench, Way
+from lpe.planning import feasible
 from lpe.positions import checks
 
 POSITIONS, ATTENTIONS = ("hierarchical", "copy", "interpolate"), ("full", "window")
