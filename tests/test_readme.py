@@ -62,7 +62,16 @@ def test_its_links_lead_somewhere(path):
 
 def test_its_commands_name_what_is_there():
     commands = re.findall(r"python -m ([\w.]+)(?: --config=(configs/\w+\.py))?", README)
-    assert {"lpe.main", "experiments.sweep", "experiments.get_brown", "experiments.bench_encode"} <= {m for m, _ in commands}
+    assert {
+        "lpe.main",
+        "lpe.convert",
+        "lpe.plan",
+        "lpe.measure",
+        "lpe.verification",
+        "experiments.sweep",
+        "experiments.get_brown",
+        "experiments.bench_encode",
+    } <= {m for m, _ in commands}
     for module, config in commands:
         assert find_spec(module), f"python -m {module}"
         assert not config or (ROOT / config).is_file()
@@ -105,6 +114,26 @@ def test_its_table_of_alphas_is_that_of_the_committed_sweep():
     assert len(cells) == 8
     for alpha, _, before, after, repeats in cells:
         assert f"| {alpha.removeprefix('α = ')} | {before} | {after} |" in README.splitlines() and repeats == "3"
+
+
+def test_its_report_of_a_conversion_is_the_committed_one():
+    printed = (ROOT / "experiments/results/commands/convert.txt").read_text(encoding="utf-8").splitlines()
+    block = README.split("The first one on MiniLM prints (a part):\n\n```\n")[1].split("```")[0].splitlines()
+    assert len(block) > 8
+    for line in block:
+        assert line in printed, line
+
+
+def test_its_rows_of_a_plan_are_the_committed_ones():
+    printed = (ROOT / "experiments/results/commands/plan.txt").read_text(encoding="utf-8").splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in printed if line.startswith("| ")]
+    plan = {(row[0], row[1]): row for row in cells[1:]}
+    rows = README.split("| MiniLM at 32,768 tokens |")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(rows) == 4
+    for row in rows:
+        names, memory, flops, accuracy = (c.strip() for c in row.strip("|").split("|"))
+        there = plan[tuple(re.findall(r"`(\w+)`", names)[:2])]
+        assert (there[3], there[5], there[7].split(",")[0]) == (memory, flops, accuracy)
 
 
 def test_its_costs_of_positions_are_those_of_the_committed_benchmark():
