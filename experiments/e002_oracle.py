@@ -15,6 +15,16 @@ inputs are the same for all arms; only the table differs. e002_inputs.py says wh
   embedding   the same for the mean state of an input
 and of the rows beyond n′: relative L2 distance to the real ones, and mean cosine. "pieces" reads the same tokens in inputs of
 n′, "truncated" the first of these. "All places" weighs within and beyond by their places. ± is the standard error over inputs.
+
+The rule, for the best accuracy at all places of `hierarchical` alone, written down after the half "develop" was read and before
+the half "report" was run. Of the rows 0 … n′−1:
+  1. norm of row 0 above twice the median (table_report calls it an outlier): reference_row=1, pin_rows=1, α=0.1;
+  2. else, median cosine of neighbouring rows (row 0 left out) above 0.5: the default, reference_row=0, pin_rows=0, α=0.4;
+  3. else reference_row=1, pin_rows=1, α=0.4.
+What the development half said against it: bert-mini falls under 3 and is better with the default (11.0 against 12.0 % at
+n′ = 32, 21.8 against 27.7 % at 64); and `random`, which leaves the first n′ places nearly as they were, is above the best
+hierarchical arm at all places in 7 of 11 cases, in two of them by less than a point. The rule has two thresholds and was found
+on six checkpoints, so it fits them in part by chance; the second half tests new inputs, not new tables.
 """
 
 import dataclasses
@@ -36,12 +46,14 @@ from experiments import e002_report
 from experiments.e002_inputs import CASES, HALVES, RATE, Case, inputs
 from lpe import cli, metrics, positions, workdir
 from lpe.data.windows import Layout, Windows, layout
+from lpe.positions import report
 from lpe.tasks import base, mlm
 
 OUT = flags.DEFINE_string("out", "runs/e002_oracle", "A folder for the results; the same command goes on in it.")
 SMALL = flags.DEFINE_bool("small", False, "One checkpoint, two inputs a half, one draw of masks.")
 HALF = flags.DEFINE_list("halves", list(HALVES), f"Which halves of the inputs, of {', '.join(HALVES)}.")
 SEEDS = 3
+SMOOTH = 0.5  # median cosine of neighbouring rows
 ALPHAS = (0.1, 0.2, 0.4, 0.7)
 SHARES = (0.25, 0.5)
 ORACLE = "untouched"
@@ -49,7 +61,12 @@ SMALL_ARMS = (ORACLE, "pieces", "truncated", *e002_report.RIVALS)
 log = logging.getLogger("lpe.e002")
 
 
-def RULE(table):
+def rule(table: dict[str, float]) -> str:
+    """The arm that the docstring's rule takes, from the statistics of a table's first n′ rows."""
+    if table["row 0"] > report.OUTLIER:
+        return "hierarchical α=0.1 r=1 c=1"
+    smooth = table["cosine of neighbours"] > SMOOTH
+    return "hierarchical α=0.4 r=0 c=0" if smooth else "hierarchical α=0.4 r=1 c=1"
     return "copy c=1"
 
 
@@ -224,7 +241,7 @@ def run(out: Path, halves: list[str], *, small: bool) -> Path:
                     with file.open("a", encoding="utf-8") as f:
                         f.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
                 log.info("%s, %d rows, %s: done", name, n, half)
-    e002_report.write(out, rows, command, RULE)
+    e002_report.write(out, rows, command, rule)
     return out
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-RIVALS = ("hierarchical α=0.4 r=0 c=0", "copy", "copy c=1", "interpolate linear pi", "random")
+RIVALS = ("hierarchical α=0.4 r=0 c=0", "hierarchical α=0.4 r=1 c=1", "hierarchical α=0.4 mean row c=1", "copy", "random")
 Column = tuple[str, int]
 
 
