@@ -22,9 +22,18 @@ the half "report" was run. Of the rows 0 … n′−1:
   2. else, median cosine of neighbouring rows (row 0 left out) above 0.5: the default, reference_row=0, pin_rows=0, α=0.4;
   3. else reference_row=1, pin_rows=1, α=0.4.
 What the development half said against it: bert-mini falls under 3 and is better with the default (11.0 against 12.0 % at
-n′ = 32, 21.8 against 27.7 % at 64); and `random`, which leaves the first n′ places nearly as they were, is above the best
+n′ = 32, 21.8 against 27.7 % at 64); and `random`, which keeps most of the accuracy within n′, is above the best
 hierarchical arm at all places in 7 of 11 cases, in two of them by less than a point. The rule has two thresholds and was found
 on six checkpoints, so it fits them in part by chance; the second half tests new inputs, not new tables.
+
+Result, half "report", mean over the ten cases with an MLM head, all places: untouched 80.0 %, pieces 60.0, random 40.7, the rule
+35.2, α=0.4 with (1, 1) 31.6, α=0.4 with the mean row 31.6, copy 29.9, the default 29.4, naive 28.3, interpolations up to 20.1.
+The hypothesis is refuted as stated: an outlying row 0 is enough for the default to fail (minilm), but not needed (antiberty and
+sapiens, norms 0.7 and 1.5, lose 3 to 34 points with it), and on rxnfp and rxnmapper the default is 3 to 16 points better than
+(1, 1). The rule tells these apart except for bert-mini (1 to 3 points lost). But reading in pieces is better than the rule, minilm
+apart, and so are random rows, minilm, rxnfp and rxnmapper at n′ = 128 apart: without training and with dense attention no rule
+found here is worth using.
+Cost: an hour on two cores that others used too.
 """
 
 import dataclasses
@@ -57,7 +66,7 @@ SMOOTH = 0.5  # median cosine of neighbouring rows
 ALPHAS = (0.1, 0.2, 0.4, 0.7)
 SHARES = (0.25, 0.5)
 ORACLE = "untouched"
-SMALL_ARMS = (ORACLE, "pieces", "truncated", *e002_report.RIVALS)
+SMALL_ARMS = (ORACLE, "truncated", *e002_report.RIVALS)
 log = logging.getLogger("lpe.e002")
 
 
@@ -214,6 +223,10 @@ def evaluate(
         yield {"arm": name, "length": length, **(distance(made, P_RD, n, cfg.reserved_rows) if arm.method else {}), **row}
 
 
+def line(row: dict) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
 def run(out: Path, halves: list[str], *, small: bool) -> Path:
     """All that is not done yet; results.jsonl grows by a line for each arm, table.md and the plot are made at the end."""
     seeds = 1 if small else SEEDS
@@ -223,7 +236,7 @@ def run(out: Path, halves: list[str], *, small: bool) -> Path:
     file, sequences = out / "results.jsonl", out / "sequences.json"
     kept = json.loads(sequences.read_text(encoding="utf-8")) if sequences.is_file() else {}
     rows = metrics.read(file)
-    workdir.write(file, "".join(json.dumps(r) + "\n" for r in rows))  # without a half-written line
+    workdir.write(file, "".join(map(line, rows)))  # without a half-written line
     for name, case in list(CASES.items())[: 1 if small else None]:
         model = case.load()
         P_RD, reserved = model.params["position"]["table"], model.config.reserved_rows
@@ -239,7 +252,7 @@ def run(out: Path, halves: list[str], *, small: bool) -> Path:
                 for row in evaluate(case, model, cut, lay, n, seeds, todo):
                     rows.append({**what, **row, "table": statistics(P_RD, n, reserved)})
                     with file.open("a", encoding="utf-8") as f:
-                        f.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
+                        f.write(line(rows[-1]))
                 log.info("%s, %d rows, %s: done", name, n, half)
     e002_report.write(out, rows, command, rule)
     return out

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-RIVALS = ("hierarchical α=0.4 r=0 c=0", "hierarchical α=0.4 r=1 c=1", "hierarchical α=0.4 mean row c=1", "copy", "random")
+RIVALS = (
+    "hierarchical α=0.4 r=0 c=0",
+    "hierarchical α=0.4 r=1 c=1",
+    "hierarchical α=0.4 mean row c=1",
+    "copy",
+    "random",
+    "pieces",
+)
 Column = tuple[str, int]
 
 
