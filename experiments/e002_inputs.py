@@ -7,7 +7,8 @@ their own files. Reactions: three of the four joined into one, so that it reache
 side in an order drawn anew: real molecules, a valid reaction, but run by no chemist. Both halves draw from the same four.
 Antibodies: the real ones, and the model's own samples, which are no independent evidence of accuracy: starting from a real
 sequence, 15 % of the tokens are masked and drawn anew from the untouched model's scores, ROUNDS times. The halves start from
-different sequences, but the two light chains that there are differ by two inserted residues only.
+different sequences, but the two light chains that there are differ by two inserted residues only, so sapiens gets heavy ones
+alone. n′ = 128 suits neither antibodies, which are shorter, nor bert-mini, which has 128 rows.
 """
 
 import dataclasses

@@ -2,14 +2,14 @@
 
     python -m tests.assets
     python -m experiments.e002_oracle --out=experiments/results/e002_oracle
-    python -m experiments.e002_oracle --small                                 # one checkpoint, two inputs a half, 20 seconds
+    python -m experiments.e002_oracle --small                                 # one checkpoint, two inputs a half, ten seconds
 
 Hypothesis: METHODS.md §1 found on one model that `hierarchical` fails where row 0 is an outlier, and that reference_row=1 and
 pin_rows=1 help. If so on other tables too, a rule can choose (reference_row, pin_rows, α) from the table's own norms.
 
 Every method without training sees n′ rows only (`trained_rows`) and gives the table of one input length. The model and its
 inputs are the same for all arms; only the table differs. e002_inputs.py says what the inputs are. Measures, per input:
-  accuracy    at masked places, at least SEEDS draws of masks, equal ones for all arms, apart for places within n′ and beyond
+  accuracy    at masked places, SEEDS draws of masks, equal ones for all arms; apart for places within n′ and beyond
   agreement   share of these places where the highest score is the untouched model's
   hidden      MiniLM, without an MLM head: mean cosine between each token's state and the untouched model's, nothing masked
   embedding   the same for the mean state of an input
