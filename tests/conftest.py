@@ -10,12 +10,21 @@ jax.config.update(
     "jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache/lpe/xla-tests"))
 )
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+MAPS = 20_000
 
 
 def pytest_configure(config):
     """Small models compile twice as fast without LLVM's optimisations; the heavy tests and the main job have them."""
     if config.getoption("markexpr") == "not heavy":
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Forgets compiled programs before there are too many: each keeps some maps of memory, of which Linux gives 65,530."""
+    if nextitem is None or nextitem.path != item.path:
+        maps = Path("/proc/self/maps")
+        if maps.is_file() and len(maps.read_bytes().splitlines()) > MAPS:
+            jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
