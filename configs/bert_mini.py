@@ -18,7 +18,7 @@ def get_config(argument: str | None = None):
     config.train.update(steps=arg.steps, batch_size=16, log_every=100)
     config.optim.update(learning_rate=arg.learning_rate, warmup_steps=200, schedule="cosine", weight_decay=0.01)
     config.eval.update(every=1000, batch_size=64, examples=1024, views=("pieces", "shuffled"))
-    config.save = {"every_minutes": 2.0, "keep": 2, "dtype": "float32"}
+    config.save = {"every_minutes": 2.0, "keep": 2, "dtype": "float32", "format": "stock"}
     if arg.debug:
         config.data.documents = 2
         config.train.update(steps=2, batch_size=2)

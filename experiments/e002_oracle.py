@@ -39,15 +39,15 @@ Cost: an hour on two cores that others used too.
 import dataclasses
 import json
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 from jax import Array
 
 import lpe
@@ -58,9 +58,10 @@ from lpe.data.windows import Layout, Windows, layout
 from lpe.positions import report
 from lpe.tasks import base, mlm
 
-OUT = flags.DEFINE_string("out", "runs/e002_oracle", "A folder for the results; the same command goes on in it.")
-SMALL = flags.DEFINE_bool("small", False, "One checkpoint, two inputs a half, one draw of masks.")
-HALF = flags.DEFINE_list("halves", list(HALVES), f"Which halves of the inputs, of {', '.join(HALVES)}.")
+FLAGS = flags.FlagValues()  # apart from those of other scripts, which tests import beside this one
+OUT = flags.DEFINE_string("out", "runs/e002_oracle", "A folder for the results, to go on in.", flag_values=FLAGS)
+SMALL = flags.DEFINE_bool("small", False, "One checkpoint, two inputs a half, one draw of masks.", flag_values=FLAGS)
+HALF = flags.DEFINE_list("halves", list(HALVES), f"Which of {', '.join(HALVES)}.", flag_values=FLAGS)
 SEEDS = 3
 SMOOTH = 0.5  # median cosine of neighbouring rows
 ALPHAS = (0.1, 0.2, 0.4, 0.7)
@@ -259,10 +260,12 @@ def run(out: Path, halves: list[str], *, small: bool) -> Path:
 
 
 def start(argv: list[str]) -> None:
+    if rest := cli.parse(FLAGS, argv)[1:]:
+        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
     cli.setup()
     with cli.errors():
         print(run(Path(OUT.value), HALF.value, small=SMALL.value) / "table.md")
 
 
 if __name__ == "__main__":
-    app.run(start, flags_parser=partial(cli.parse, flags.FLAGS))
+    start(sys.argv)

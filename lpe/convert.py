@@ -23,7 +23,7 @@ from lpe.checkpoint.folder import expanded, find
 from lpe.model import from_pretrained
 from lpe.verification import findings, rereading, verify
 
-READERS = {"safetensors": "transformers' {}", "msgpack": "Flax{} of transformers 4"}
+READERS = {"safetensors": "transformers' {}", "msgpack": "Flax{} of transformers 4, where it has one,"}
 METHODS = {"position": "positions", "attention": "attention"}  # flag → package of methods
 log = logging.getLogger(__name__)
 
