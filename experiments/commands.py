@@ -30,7 +30,8 @@ def printed(arguments: list[str]) -> str:
         (Path(folder) / "MINILM").symlink_to(assets.path("minilm"))
         command = [sys.executable, "-m", *arguments]
         done = subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": where}, check=True, stdout=subprocess.PIPE)
-    return f"$ python -m {' '.join(arguments)}\n{done.stdout.decode()}"
+    text = done.stdout.decode().replace(f"{Path(folder).resolve()}/", "")
+    return f"$ python -m {' '.join(arguments)}\n{text}"
 
 
 def main() -> None:
