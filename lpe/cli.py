@@ -5,8 +5,9 @@ import difflib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from absl import flags
@@ -55,3 +56,25 @@ def parse(values: Callable[[list[str]], list[str]], argv: list[str]) -> list[str
         sys.exit(f"lpe: there is no flag --{e.flagname}{f'; did you mean --{near[0]}?' if near else ''}")
     except flags.Error as e:
         sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")
+
+
+def given(values: flags.FlagValues, argv: list[str], about: str, needed: Sequence[str], example: str) -> dict[str, Any]:
+    """The flags of a command line by name. What is wrong ends the program with one line, and --help with the page.
+
+    Args:
+      values: the command's own, with a flag `help`.
+      about: the command's docstring. needed: flags without a default. example: a command that has them.
+    """
+    if rest := parse(values, argv)[1:]:
+        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
+    found = values.flag_values_dict()
+    if found.pop("help"):
+        print(f"{about}\n{values.get_help()}")
+        sys.exit(0)
+    for name, x in found.items():
+        if values[name].present and (x in ("", []) or str(x).startswith("--")):
+            sys.exit(f"lpe: --{name} needs a value, as --{name}=VALUE")
+    if missing := [f"--{name}" for name in needed if found[name] is None]:
+        sys.exit(f"lpe: {', '.join(missing)} missing, as in {example}")
+    setup()
+    return found

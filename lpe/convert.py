@@ -176,19 +176,8 @@ def summary(target: Path, weights: str, names: beside.Files) -> str:
 
 def main(argv: list[str]) -> None:
     """The command: flags, messages and nothing else."""
-    values = flag_values()
-    rest = cli.parse(values, argv)[1:]
-    if rest:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    given: dict[str, Any] = values.flag_values_dict()
-    if given.pop("help"):
-        print(f"{__doc__}\n{values.get_help()}")
-        return
-    if swallowed := [k for k, v in given.items() if isinstance(v, str) and (not v or v.startswith("--"))]:
-        sys.exit(f"lpe: --{swallowed[0]} needs a value, as --{swallowed[0]}=VALUE")
-    if missing := [f"--{name}" for name in ("from", "to") if not given[name]]:
-        sys.exit(f"lpe: {', '.join(missing)} missing, as in python -m lpe.convert --from=bert-mini --max_length=384 --to=long")
-    cli.setup()
+    example = "python -m lpe.convert --from=bert-mini --max_length=384 --to=long"
+    given = cli.given(flag_values(), argv, __doc__ or "", ("from", "to"), example)
     stop = signal.signal(signal.SIGTERM, lambda *_: sys.exit("lpe: asked to stop; nothing was written"))
     with cli.errors():
         source, target = given.pop("from"), expanded(given.pop("to")).resolve()

@@ -113,17 +113,8 @@ def ways(work: Bench, length: int, positions: list[str], attentions: list[str]) 
 
 def main(argv: list[str]) -> None:
     """The command. Ends with 1 where something is wrong."""
-    values = flag_values()
-    if rest := cli.parse(values, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    given: dict[str, Any] = values.flag_values_dict()
-    if given.pop("help"):
-        print(f"{__doc__}\n{values.get_help()}")
-        return
-    if missing := [f"--{name}" for name in ("checkpoint", "data", "lengths") if given[name] is None]:
-        example = "python -m lpe.measure --checkpoint=bert-mini --data=sotu --lengths=128,256"
-        sys.exit(f"lpe: {', '.join(missing)} missing, as in {example}")
-    cli.setup()
+    example = "python -m lpe.measure --checkpoint=bert-mini --data=sotu --lengths=128,256"
+    given = cli.given(flag_values(), argv, __doc__ or "", ("checkpoint", "data", "lengths"), example)
     positions, attentions, folder = given.pop("positions"), given.pop("attentions"), given.pop("workdir")
     with cli.errors():
         lengths = whole(given.pop("lengths"))

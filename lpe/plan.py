@@ -165,19 +165,8 @@ def _rows(ways: Feasible, length: int, memory: int, what: str, speed: float) -> 
 
 def main(argv: list[str]) -> None:
     """The command. Ends with 1 where nothing fits or something is wrong."""
-    values = flag_values()
-    rest = cli.parse(values, argv)[1:]
-    if rest:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    given: dict[str, Any] = values.flag_values_dict()
-    if given.pop("help"):
-        print(f"{__doc__}\n{values.get_help()}")
-        return
-    if empty := [name for name, x in given.items() if x in ("", [])]:
-        sys.exit(f"lpe: --{empty[0]} needs a value, as --{empty[0]}=VALUE")
-    if missing := [f"--{name}" for name in ("from", "length", "memory") if given[name] is None]:
-        sys.exit(f"lpe: {', '.join(missing)} missing, as in python -m lpe.plan --from=bert-mini --length=1024 --memory=16GB")
-    cli.setup()
+    example = "python -m lpe.plan --from=bert-mini --length=1024 --memory=16GB"
+    given = cli.given(flag_values(), argv, __doc__ or "", ("from", "length", "memory"), example)
     path = given.pop("json")
     with cli.errors():
         if path and not Path(path).parent.is_dir():

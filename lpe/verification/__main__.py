@@ -6,7 +6,6 @@ Ends with 1 where a promise does not hold. `lpe.convert` does the same before it
 """
 
 import sys
-from typing import Any
 
 from absl import flags
 
@@ -30,16 +29,8 @@ def flag_values() -> flags.FlagValues:
 
 def main(argv: list[str]) -> None:
     """The command: flags, messages and nothing else."""
-    values = flag_values()
-    if rest := cli.parse(values, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    given: dict[str, Any] = values.flag_values_dict()
-    if given["help"]:
-        print(f"{__doc__}\n{values.get_help()}")
-        return
-    if missing := [f"--{name}" for name in ("before", "after") if not given[name]]:
-        sys.exit(f"lpe: {', '.join(missing)} missing, as in python -m lpe.verification --before=bert-mini --after=DIR")
-    cli.setup()
+    example = "python -m lpe.verification --before=bert-mini --after=DIR"
+    given = cli.given(flag_values(), argv, __doc__ or "", ("before", "after"), example)
     with cli.errors():
         models = [from_pretrained(given[name]) for name in ("before", "after")]
         report = verify(*models, **{k: given[k] for k in ("length", "seed", "tuned")})
