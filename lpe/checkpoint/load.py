@@ -78,7 +78,7 @@ def _disagreeing(name: str, cfg: BertConfig, raw: dict) -> list[tuple[str, Any]]
         express = family.position_fields
         said |= (express and express(dict(registry.freeze(about["position"][0])), cfg)) or {native.FIELD: None}
     there = config.standard(raw, family, name)
-    return [(field, value) for field, value in said.items() if there.get(field) != value]
+    return [(field, value) for field, value in said.items() if registry.freeze(there.get(field)) != registry.freeze(value)]
 
 
 def read(folder: Path, overrides: Mapping[str, Any] | None = None, ignore: Iterable[str] = ()) -> Source:

@@ -133,5 +133,5 @@ def test_a_longer_table_and_a_window(tmp_path, record_property):
         }
     )  # fmt: skip
     assert np.isfinite(etc.encode(inputs)).all()
-    with pytest.raises(ValueError, match="extend with what its class has: full attention, or bigbird with global blocks"):
+    with pytest.raises(ValueError, match="extend with what a class has: full attention, or bigbird with global blocks"):
         etc.save_pretrained(tmp_path / "etc")
