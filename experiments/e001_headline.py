@@ -19,31 +19,24 @@ What was computed is checked too: with `copy` positions, which begin again with 
 special ones of their own) of the one long pass equal the untouched model run on each of these blocks alone, to 1e-5.
 """
 
-import json
 import logging
 import os
-import platform
-import shlex
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from absl import flags
 from tqdm import tqdm
 
 import lpe
-from lpe import build, cli, costs, stepwise, workdir
+from experiments import record
+from lpe import build, cli, costs, stepwise
 from lpe.data import sources
 from lpe.measuring import process, text
 from lpe.planning import feasible
 from tests import assets
 
-OUT = Path(__file__).parent / "results" / "e001_headline"
-PACKAGES = ("jax", "jaxlib", "numpy", "tokenizers", "transformers")
 TOLERANCE = 1e-5
 ROUNDS = ((16, 3), (64, 1))  # passes after the first, up to so many times the trained length; beyond, the first alone
 log = logging.getLogger("lpe.e001")
@@ -149,24 +142,11 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def versions() -> dict[str, str]:
-    return {
-        **{p: version(p) for p in PACKAGES}, "python": platform.python_version(), "machine": platform.machine(),
-        "devices": f"{jax.device_count()} {jax.devices()[0].device_kind}", "commit": workdir.commit(),
-    }  # fmt: skip
-
-
 def run(s: Setting, out: Path, command: str) -> dict[str, Any]:
     """Measures what results.json in `out` does not have yet; rows are written as each is there."""
-    file = out / "results.json"
     weights = 4 * costs.of(feasible.own_recipe(s.checkpoint), 8).parameters
     about = {"checkpoint": s.name, "n": s.n, "lengths": list(s.lengths), "dense": s.dense, "weights": weights}
-    found: dict[str, Any] = {"command": command, "settings": about, "versions": versions(), "speeches": {}, "rows": []}
-    if file.exists():
-        there = json.loads(file.read_text(encoding="utf-8"))
-        if there["settings"] != about:
-            raise ValueError(f"{file} is of other settings; give another --out, or remove it")
-        found = there
+    found = record.opened(out, about, command, speeches={})
     model = lpe.from_pretrained(s.checkpoint)
     docs = sources.documents({"source": "sotu"})
     stream = text.Sequence([d for split in sources.SPLITS for d in docs[split]], model.tokenizer, model.config.vocab_size)
@@ -174,12 +154,10 @@ def run(s: Setting, out: Path, command: str) -> dict[str, Any]:
         stream.check(length, "sotu")
         found["speeches"][str(length)] = stream.documents(length)
     done = {(r["attention"], r["length"]) for r in found["rows"]}
-    out.mkdir(parents=True, exist_ok=True)
 
     def keep() -> None:
         found["rows"].sort(key=lambda r: (list(patterns(s.n)).index(r["attention"]), r["length"]))
-        workdir.write(file, json.dumps(found, indent=1) + "\n")
-        workdir.write(out / "table.md", table(found))
+        record.keep(out, found, table(found))
 
     for length in s.lengths:
         for pattern in patterns(s.n):
@@ -194,17 +172,9 @@ def run(s: Setting, out: Path, command: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     """The command. Ends with 1 where something is wrong."""
-    values = flags.FlagValues()
-    flags.DEFINE_bool("small", False, "bert-mini and short inputs.", flag_values=values)
-    flags.DEFINE_string("out", None, "Folder of results.json and table.md. Default: experiments/results.", flag_values=values)
-    if rest := cli.parse(values, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    cli.setup()
-    if values["small"].value and values["out"].value is None:
-        sys.exit("lpe: --small needs --out, a folder of its own")
-    command = shlex.join(["python", "-m", "experiments.e001_headline", *argv[1:]])
+    small, out, command = record.asked(argv, "e001_headline")
     with cli.errors():
-        found = run(setting(bool(values["small"].value)), Path(values["out"].value or OUT), command)
+        found = run(setting(small), out, command)
     print(table(found))
 
 

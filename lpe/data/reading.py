@@ -10,13 +10,18 @@ SPECIALS = 2  # [CLS] … [SEP]
 HEAD = 0.25  # of the places go to the beginning: 128 of 512 (Sun et al., arXiv 1905.05583, §5.3.1)
 
 
+def token_ids(texts: Sequence[str], tokenizer) -> list[np.ndarray]:
+    """Without special tokens, i32[t] a text; nothing is cut."""
+    return [np.asarray(x, np.int32) for x in tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]]
+
+
 def tokenize(texts: Sequence[str], tokenizer, unknown: float = 0.2) -> list[np.ndarray]:
-    """Ids without special tokens, i32[t] a text; nothing is cut.
+    """The `token_ids` of documents, with a line about them.
 
     Raises:
       ValueError: no tokens at all, or more than `unknown` of them unknown to the tokenizer.
     """
-    out = [np.asarray(x, np.int32) for x in tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]]
+    out = token_ids(texts, tokenizer)
     total = sum(map(len, out))
     unk = sum(int((x == tokenizer.unk_token_id).sum()) for x in out)
     if total == 0:

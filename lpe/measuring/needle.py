@@ -69,7 +69,7 @@ def make(text: Sequence, content: int, seed: int, number: int) -> Set:
     for animal, city, thing, place in zip(*drawn, places, strict=True):
         keys.append(f"The {animal} of {city} hides the {thing} under the {place}.")
         questions.append(f"Where is the {thing} that the {animal} from {city} has hidden?")
-    found = [reading.tokenize(x, text.tokenizer, unknown=1.0) for x in (keys, questions)]
+    found = [reading.token_ids(x, text.tokenizer) for x in (keys, questions)]
     longest = max(map(len, found[0]))
     if longest >= content:
         raise ValueError(
