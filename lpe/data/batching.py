@@ -13,6 +13,7 @@ from lpe.data import buckets, packing
 log = logging.getLogger(__name__)
 PADDING = 0.08  # at most, in buckets
 WAYS = ("fixed", "buckets", "packed")
+EPOCHS = 2**31  # as good as endless
 
 
 class Item(NamedTuple):
@@ -85,8 +86,13 @@ def dataset(
     log.info("%d examples in %d rows of %d: %.1f %% padding", len(lengths), len(rows), length, share)
     ds = grain.MapDataset.source(rows)
     if seed is not None:
-        ds = ds.seed(seed).shuffle().repeat()
+        ds = endless(ds.seed(seed))
     return ds.map(lambda r: row([read(i) for i in r], length, slots, fill)).batch(batch_size, batch_fn=_stack)
+
+
+def endless(ds: grain.MapDataset) -> grain.MapDataset:
+    """Shuffled anew in every epoch. Not repeat() without a number: grain then counts past what batches of one row can have."""
+    return ds.shuffle().repeat(EPOCHS)
 
 
 def _sizes(lengths: Sequence[int], length: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lpe.data import reading, windows
+from lpe.data import batching, reading, windows
 from lpe.data.windows import Layout, Packed, Windows
 from lpe.models import heads, layers
 from lpe.tasks import base
@@ -99,7 +99,7 @@ def make(
             read = partial(example, cut, lay, view, rate, tokenizer)
         ds = grain.MapDataset.source(range(cut.examples)).seed(seed if limit is None else EVAL_SEED)
         if limit is None:
-            ds = ds.shuffle().repeat()
+            ds = batching.endless(ds)
         return ds.random_map(lambda i, rng: read(i, rng)).batch(batch_size, batch_fn=join)
 
     return Task(

@@ -1,9 +1,10 @@
 """Rows of several items: every item once, none too long, little padding."""
 
+import grain
 import numpy as np
 import pytest
 
-from lpe.data import packing
+from lpe.data import batching, packing
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -34,3 +35,10 @@ def test_one_row_no_items_and_a_hundred_thousand():
 def test_what_does_not_fit(lengths, message):
     with pytest.raises(ValueError, match=message):
         packing.pack(lengths, 8)
+
+
+def test_a_stream_has_batches_of_one_row_too():
+    ds = batching.endless(grain.MapDataset.range(3).seed(0)).batch(1)
+    assert len(ds) == 3 * batching.EPOCHS
+    assert sorted(int(ds[i][0]) for i in range(3)) == sorted(int(ds[i][0]) for i in range(3, 6)) == [0, 1, 2]
+    assert [int(ds[i][0]) for i in range(30)] != [int(ds[i][0]) for i in range(3)] * 10
