@@ -179,9 +179,11 @@ def encode(
     """
     x_BTD = begin(params, cfg, position, batch, tok, dtype=dtype, key=key)
     step, xs, group = _stack(params, cfg, position, mixer, tok, key, chunk_size)
-    if REMAT[remat] is not None:
+    again = REMAT[remat] is not None
+    if again:
         step = jax.checkpoint(step, policy=REMAT[remat], prevent_cse=False)
-    unroll = UNROLL if count(params["layers"]) < NARROW * cfg.stored_layers else 1
+    # Side by side in one program, XLA finds what is recomputed to be what it has, and keeps it: no memory would be saved.
+    unroll = UNROLL if count(params["layers"]) < NARROW * cfg.stored_layers and not again else 1
     if frozen_layers:
         frozen = int((group < frozen_layers).sum())
         lower, xs = (jax.tree.map(lambda x, part=part: x[part], xs) for part in (slice(frozen), slice(frozen, None)))
