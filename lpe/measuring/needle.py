@@ -1,12 +1,13 @@
 """Needle retrieval and agreement: what a sentence encoder, which has no head, is worth at a length.
 
-Needle. A set is CANDIDATES = 50 documents. Document i is the tokens of a windows.Layout between [CLS] and [SEP]: a part of the
-text from a random place on, and in it, at a random place, the key sentence "The {animal} of {city} hides the {thing} under the
-{place}." Animals, cities and things differ in all documents of a set, each a permutation of 50. The question of document i is
-"Where is the {thing} that the {animal} from {city} has hidden?". Both are embedded by the model that is measured: the mean of
-the last hidden states over all tokens, of length one. A question is right where its own document has the highest scalar product
-of the 50; chance is .02. The standard error takes questions as independent. All draws depend on (seed, number of tokens, number
-of the set) alone.
+Needle. A set is CANDIDATES = 50 documents of one text, a part of the data from a random place on, as many tokens as a
+windows.Layout has between [CLS] and [SEP]. In document i stands, at a random place, the key sentence "The {animal} of {city}
+hides the {thing} under the {place}." Animals, cities and things differ in all documents of a set, each a permutation of 50. The
+question of document i is "Where is the {thing} that the {animal} from {city} has hidden?". Both are embedded by the model that
+is measured: the mean of the last hidden states over all tokens, of length one. A question is right where its own document has
+the highest scalar product of the 50; chance is .02. (With a text of its own for each document, what a text is about would
+decide, not the key.) The standard error is that over sets, of a single set that over its questions, which leaves out what
+another text would change. All draws depend on (seed, number of tokens, number of the set) alone.
 
 Agreement. The cosine of the embeddings of SHORT texts of a quarter of the trained length, from random places, by this model and
 by the untouched one: 1 where short inputs are kept.
@@ -77,10 +78,10 @@ def make(text: Sequence, content: int, seed: int, number: int) -> Set:
             f"{longest + SPECIALS}"
         )
     rows = np.empty((CANDIDATES, content), np.int32)
+    start = rng.integers(0, len(text.tokens) - content + 1)
     for i, key in enumerate(found[0]):
-        hay = content - len(key)
-        start, at = rng.integers(0, len(text.tokens) - hay + 1), rng.integers(0, hay + 1)
-        piece = text.tokens[start : start + hay]
+        piece = text.tokens[start : start + content - len(key)]
+        at = rng.integers(0, len(piece) + 1)
         rows[i] = np.concatenate([piece[:at], key, piece[at:]])
     return Set(rows, [reading.frame(q, text.tokenizer) for q in found[1]])
 
@@ -99,7 +100,8 @@ def score(model: Model, text: Sequence, lay: Layout, *, read: str, seed: int, ex
         documents = _unit(_documents(model, text, drawn.documents, lay, read))
         questions = _unit(_questions(model, drawn.questions))
         right.append((questions @ documents.T).argmax(axis=1) == np.arange(CANDIDATES))
-    mean, error = base.ratio(np.concatenate(right), np.ones(examples))
+    sets = np.stack(right) if len(right) > 1 else right[0][:, None]
+    mean, error = base.ratio(sets.sum(axis=1), np.full(len(sets), sets.shape[1]))
     return {"metric": "needle, top-1 of 50", "quality": mean, "error": error, "count": examples}
 
 
