@@ -144,3 +144,23 @@ def test_its_costs_of_positions_are_those_of_the_committed_benchmark():
     for name, *times, memory in table:
         want = [f"{rows[name, tokens]['time_of_baseline']['median']:.2f}" for tokens in (512, 2048, 8192)]
         assert (times, memory) == (want, f"{rows[name, 8192]['memory_of_baseline']:.2f}"), name
+
+
+@pytest.mark.parametrize("page", ["README.md", "experiments/README.md"])
+def test_its_tables_with_a_source_have_the_rows_of_that_file(page):
+    """Under `<!-- rows of FILE -->` each row is one of that file's, in those of its columns that the head names."""
+    parts = re.split(r"<!-- rows of (\S+) -->\n\n", (ROOT / page).read_text(encoding="utf-8"))[1:]
+    assert parts or page != "README.md"
+    for source, text in zip(parts[::2], parts[1::2], strict=True):
+        shown, there = (_cells(t) for t in (text.split("\n\n")[0], (ROOT / source).read_text(encoding="utf-8")))
+        head = shown[0]
+        tables = [i for i, row in enumerate(there) if set(head) <= set(row)]
+        assert tables and len(shown) > 1, f"{page}: no table in {source} has the columns {head}"
+        found = [[row[there[i].index(h)] for h in head] for i in tables for row in there[i:] if len(row) == len(there[i])]
+        for row in shown[1:]:
+            assert row in found, f"{page}: {source} has no row {row}"
+
+
+def _cells(text: str) -> list[list[str]]:
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return [row for row in rows if not set("".join(row)) <= set("-: ")]
