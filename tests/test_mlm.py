@@ -131,7 +131,7 @@ def test_standard_error_against_the_formula_and_a_bootstrap():
     batch = {"labels": np.where(rng.random((60, 9)) < 0.8, 1, mlm.UNUSED), "example": np.repeat(np.arange(30), 2)}
     batch["places"] = np.tile(np.arange(9), (60, 1))
     easy = np.repeat(rng.random(30), 2)[:, None]
-    out = {"right": rng.random((60, 9)) < easy, "loss": np.ones((60, 9))}
+    out = {"right": rng.random((60, 9)) < easy, "loss": np.arange(540.0).reshape(60, 9)}
     got = mlm.score([(batch, out)])
     used = batch["labels"] != mlm.UNUSED
     per = np.asarray(
@@ -140,6 +140,7 @@ def test_standard_error_against_the_formula_and_a_bootstrap():
     draws = [per[rng.integers(0, 30, 30)].sum(0) for _ in range(4000)]
     assert abs(got["accuracy_se"] - np.std([r / n for r, n in draws])) < 0.1 * got["accuracy_se"]
     assert sum(n for _, n in got["by_place"]) == got["count"] == used.sum()
+    assert got["loss_by_unit"] == [(out["loss"] * used)[batch["example"] == w].sum() for w in range(30)]
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,8 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
 
     accuracy_se is the standard error with whole windows as the unit of sampling (a window's places are not independent); None
     with fewer than two windows. Raises FloatingPointError for a loss that is not finite.
-    by_place: [[right, count], …] per place in the input; by_unit: [[window, right, count], …].
+    by_place: [[right, count], …] per place in the input; by_unit: [[window, right, count], …]; loss_by_unit: the sum of the
+    losses of each of these windows, in nats.
     """
     right, count = np.zeros(0), np.zeros(0)
     by_window: dict[int, np.ndarray] = {}
@@ -243,10 +244,11 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
         right, count = np.pad(right, (0, size - len(right))), np.pad(count, (0, size - len(count)))
         np.add.at(count, batch["places"][used], 1)
         np.add.at(right, batch["places"][used], out["right"][used])
-        base.check_finite(np.where(used, out["loss"], 0.0).sum(axis=1), batch["example"])
+        sums = np.where(used, out["loss"], 0.0).sum(axis=1)
+        base.check_finite(sums, batch["example"])
         losses += float(out["loss"][used].sum())
-        for w, r, u in zip(batch["example"], out["right"] & used, used, strict=True):
-            by_window[int(w)] = by_window.get(int(w), np.zeros(2)) + (r.sum(), u.sum())
+        for w, r, u, x in zip(batch["example"], out["right"] & used, used, sums, strict=True):
+            by_window[int(w)] = by_window.get(int(w), np.zeros(3)) + (r.sum(), u.sum(), x)
     per = np.stack(list(by_window.values()))
     accuracy, se = base.ratio(per[:, 0], per[:, 1])
     return {
@@ -254,6 +256,7 @@ def score(results: Iterable[tuple[dict, dict]]) -> dict:
         "accuracy_se": se,
         "loss": losses / float(count.sum()),
         "count": int(count.sum()),
-        "by_unit": [[w, *map(int, c)] for w, c in sorted(by_window.items())],
+        "by_unit": [[w, int(r), int(c)] for w, (r, c, _) in sorted(by_window.items())],
+        "loss_by_unit": [float(x) for _, (*_, x) in sorted(by_window.items())],
         "by_place": np.stack([right, count], 1).astype(int).tolist(),
     }
