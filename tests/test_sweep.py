@@ -106,7 +106,7 @@ def test_a_config_without_a_sweep_is_refused(config):
         sweep.listed("configs/hier.py", config)
 
 
-@pytest.mark.parametrize(("name", "count"), [("alpha", 24), ("zero_shot", 66), ("classify", 25)])
+@pytest.mark.parametrize(("name", "count"), [("alpha", 24), ("zero_shot", 66), ("classify", 25), ("extrapolation", 27)])
 def test_the_committed_sweeps_list_valid_runs(name, count):
     from importlib import import_module
 
