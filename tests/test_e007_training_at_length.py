@@ -13,7 +13,7 @@ def test_rows_are_read_together_and_a_loss_that_differs_is_an_error():
     one = {"row": row._asdict(), "round": 0, "losses": [3.0, 2.0], "seconds": [1.0, 3.0], "peak": 5, "plan": 7}
     one |= {"flops": 10, "rate": 5.0, "load": 0.5}
     other = {**one, "round": 1, "seconds": [2.0, 9.0], "peak": 6}
-    assert e007.figure([one, other], row) == {"step": 2.5, "peak": 6, "plan": 7, "share": 10 / 2.5 / 5}
+    assert e007.figure([one, other], row) == {"step": 2.5, "peak": 6, "plan": 7, "share": (10 / 2 / 5 + 10 / 3 / 5) / 2}
     assert not e007.figure([one], row._replace(remat="none"))
     e007.check([one, other, {**one, "row": row._replace(attention="dense")._asdict(), "losses": [3.1, 2.0]}])
     with pytest.raises(ValueError, match=r"'remat': 'none'.*losses \[3.0, 2.001\], another run of the same has \[3.0, 2.0\]"):

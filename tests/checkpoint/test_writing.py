@@ -171,8 +171,9 @@ def test_the_source_is_never_touched(model, tmp_path):
 
 
 KILLED = """
-import sys, time
+import signal, sys, time
 import lpe
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored from birth where the tests run in the background
 from lpe import saving
 def wait(folder):
     print("half", flush=True)
