@@ -1,6 +1,6 @@
 """Experiment 001: a checkpoint of 512 positions reads 262,144 tokens of real text in one pass, on a CPU.
 
-    python -m experiments.e001_headline           # about half an hour on two cores; stopped, it goes on where it was
+    python -m experiments.e001_headline           # about 12 minutes on two idle cores; stopped, it goes on where it was
     python -m experiments.e001_headline --small --out=FOLDER   # the embedded bert-mini, 512 tokens, under a minute
 
 Hypothesis (seeds/001; Su Jianlin, kexue.fm/archives/7947): n rows give n² positions. With MiniLM's 512 rows hierarchical

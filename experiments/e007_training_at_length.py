@@ -1,6 +1,6 @@
 """Experiment 007: what a step of training costs at 4,096 tokens, with windows and with dense attention.
 
-    python -m experiments.e007_training_at_length           # about 20 minutes on two cores; stopped, it goes on where it was
+    python -m experiments.e007_training_at_length           # about 25 minutes on two cores; stopped, it goes on where it was
     python -m experiments.e007_training_at_length --small --out=FOLDER   # MLM at 512 tokens, a minute
 
 Hypothesis (Longformer, arXiv 2004.05150, figure 1; `004…txt`): the memory and the time of dense attention grow with the square
@@ -85,7 +85,7 @@ def config(s: Setting, row: Row) -> dict[str, Any]:
 
 
 def child(folder: Path) -> None:
-    """The process of a row: trains what config.json in `folder` says; writes found.json there."""
+    """The process of a row: trains what spec.json in `folder` says; writes found.json there."""
     todo = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     peak = Peak()
     run = train.run(todo, folder / "run")
