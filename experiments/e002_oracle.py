@@ -77,7 +77,6 @@ def rule(table: dict[str, float]) -> str:
         return "hierarchical α=0.1 r=1 c=1"
     smooth = table["cosine of neighbours"] > SMOOTH
     return "hierarchical α=0.4 r=0 c=0" if smooth else "hierarchical α=0.4 r=1 c=1"
-    return "copy c=1"
 
 
 class Arm(NamedTuple):
@@ -86,6 +85,7 @@ class Arm(NamedTuple):
     method: dict[str, Any]
     share: float = 0.0  # hierarchical: λ such that the median block offset is this share of the median row
     mean: bool = False  # hierarchical: the mean row in place of the reference row
+    mixed: dict[str, Any] | None = None  # a second method, whose rows beyond n′ have half the weight
     view: str = "full"
 
 
@@ -99,6 +99,9 @@ def arms() -> dict[str, Arm]:
     pinned = {"name": "hierarchical", "reference_row": 1, "pin_rows": 1}
     out |= {f"hierarchical λ by norm {share} r=1 c=1": Arm(pinned, share=share) for share in SHARES}
     out |= {f"hierarchical α={a} mean row c=1": Arm({**pinned, "alpha": a}, mean=True) for a in (0.1, 0.4)}
+    default, pi = {"name": "hierarchical"}, {"name": "interpolate", "align": "pi"}
+    out["hierarchical α=0.4 r=0 c=0 + interpolate"] = Arm(default, mixed=pi)
+    out["hierarchical α=0.4 r=1 c=1 + interpolate c=1"] = Arm(pinned, mixed={**pi, "pin_rows": 1})
     others: dict[str, dict[str, Any]] = {
         "hierarchical_naive α=0.4": {"name": "hierarchical_naive", "alpha": 0.4},
         "copy": {"name": "copy"},
@@ -124,9 +127,15 @@ def table(arm: Arm, P_RD: Array, n: int, length: int, cfg) -> Array:
         options["alpha"] = lam / (1 + lam)
     with warnings.catch_warnings():  # α > 0.5 on purpose
         warnings.filterwarnings("ignore", message=".*the author recommends alpha < 0.5")
-        made = positions.extend_table(
-            P_RD, length, reserved_rows=cfg.reserved_rows, initializer_range=cfg.initializer_range, trained_rows=n, **options
-        )
+        each = [
+            positions.extend_table(
+                P_RD, length, reserved_rows=cfg.reserved_rows, initializer_range=cfg.initializer_range, trained_rows=n, **x
+            )
+            for x in ([options, arm.mixed] if arm.mixed else [options])
+        ]
+    made = each[0]
+    if arm.mixed:  # the trained rows stay
+        made = made.at[cfg.reserved_rows + n :].set((made + each[1])[cfg.reserved_rows + n :] / 2)
     if arm.mean:  # p_j + λ (p_i − p_r) becomes p_j + λ (p_i − p̄)
         lam = options["alpha"] / (1 - options["alpha"])
         made = made.at[cfg.reserved_rows + n :].add(lam * (rows[options["reference_row"]] - rows[1:].mean(0)))

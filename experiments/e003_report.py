@@ -83,7 +83,7 @@ def plot(path: Path, found: dict[str, Ways]) -> None:
 
     names = list(dict.fromkeys(way.split(",")[0] for ways in found.values() for way in ways))
     colours = {n: matplotlib.colormaps["tab20"](i % 20) for i, n in enumerate(names)}
-    figure = matplotlib.figure.Figure(figsize=(6.5 * len(found), 6.0), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(6.5 * len(found), 7.5), layout="constrained")
     for axes, (checkpoint, ways) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
         for way, each in ways.items():
             arm, lengths = way.split(",")[0], sorted(each)
@@ -98,5 +98,5 @@ def plot(path: Path, found: dict[str, Ways]) -> None:
         axes.set_xticks(every, [f"{n:,}" for n in every])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=6, ncols=2)
+        axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.1))
     figure.savefig(path, dpi=110)
