@@ -25,6 +25,31 @@ def test_no_method_sees_a_row_beyond_those_it_is_given():
         assert a.shape == (42, 16) and bool((a == b).all()) == bool(arm.method), name
 
 
+def test_its_own_tables_follow_their_formulas():
+    """Rows beyond n of hierarchical r=1 c=1 with another origin or another λ, and half-way to an interpolation."""
+    cfg, n, m = BertConfig(hidden_size=16, num_attention_heads=2, max_position_embeddings=40), 12, 40
+    P = np.random.default_rng(0).standard_normal((m, 16))
+    p, every, k = P[:n], arms(), np.arange(n, m)
+    block, place = 1 + (k - n) // (n - 1), 1 + (k - n) % (n - 1)
+    made = {name: np.asarray(table(arm, jnp.asarray(P, jnp.float32), n, m, cfg)) for name, arm in every.items()}
+    mean = p[place] + 0.4 / 0.6 * (p[1 + block] - p[1:].mean(0))
+    typical, offset = (np.median(np.linalg.norm(x, axis=1)) for x in (p, p[2:5] - p[1]))
+    lam = 0.25 * typical / offset  # 40 rows of 12 are three blocks beyond the first
+    share = p[place] + lam * (p[1 + block] - p[1])
+    stretched = 1 + (k - 1) * (n - 1) / (m - 1)  # rows 1 … 11 over places 1 … 39
+    low = np.floor(np.minimum(stretched, n - 1)).astype(int)
+    pi = p[low] + (np.minimum(stretched, n - 1) - low)[:, None] * (p[np.minimum(low + 1, n - 1)] - p[low])
+    mixed = (p[place] + 0.4 / 0.6 * (p[1 + block] - p[1]) + pi) / 2
+    want = {
+        "hierarchical α=0.4 mean row c=1": mean,
+        "hierarchical λ by norm 0.25 r=1 c=1": share,
+        "hierarchical α=0.4 r=1 c=1 + interpolate c=1": mixed,
+    }
+    for name, rows in want.items():
+        np.testing.assert_allclose(made[name][n:], rows, atol=1e-5, err_msg=name)
+        np.testing.assert_array_equal(made[name][:n], p.astype(np.float32))
+
+
 @pytest.mark.heavy
 def test_a_model_with_other_rows_is_the_extended_model(mini):
     options = {"name": "hierarchical", "alpha": 0.2, "reference_row": 1, "pin_rows": 1}
