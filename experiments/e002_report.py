@@ -106,6 +106,25 @@ def judged(rows: list[dict], rule: Callable[[dict], str], half: str) -> list[str
     return lines
 
 
+def means(rows: list[dict], rule: Callable[[dict], str], halves: list[str]) -> list[str]:
+    """Accuracy at all places by arm and half, mean over the cases with an MLM head; best of the last half first."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for half in halves:
+        for column in columns(rows):
+            own = of(rows, column, half)
+            if not own or main_measure(next(iter(own.values()))) != "accuracy":
+                continue
+            own["the rule"] = own[rule(next(iter(own.values()))["table"])]
+            for arm, r in own.items():
+                found.setdefault(arm, {}).setdefault(half, []).append(float(np.mean(overall(r))))
+    lines = [f"| arm | {' | '.join(halves)} | cases |", "|---" * (len(halves) + 2) + "|"]
+    for arm, by in sorted(found.items(), key=lambda x: -np.nan_to_num(np.mean(x[1].get(halves[-1], [0.0])))):
+        if not np.isnan(np.concatenate(list(by.values()))).any():
+            cells = [f"{100 * np.mean(by[h]):.1f}" if h in by else "–" for h in halves]
+            lines.append(f"| {arm} | {' | '.join(cells)} | {max(map(len, by.values()))} |")
+    return lines
+
+
 def write(out: Path, rows: list[dict], command: str, rule: Callable[[dict], str]) -> None:
     """Both files, from the lines so far; the half "report" where it is there."""
     halves = list(dict.fromkeys(r["half"] for r in rows))
@@ -116,6 +135,8 @@ def write(out: Path, rows: list[dict], command: str, rule: Callable[[dict], str]
     ]  # fmt: skip
     for half in halves:
         text += [f"## The rule, on the inputs of the half `{half}`", "", *judged(rows, rule, half), ""]
+    text += ["## Mean over the checkpoints with an MLM head", "", "Accuracy at all places, %, by half.", ""]
+    text += [*means(rows, rule, halves), ""]
     text += [f"## All arms, half `{halves[-1]}`", "", "![beyond n′, as a picture](beyond.png)", ""]
     for column in columns(rows):
         text += checkpoint(rows, column, halves[-1]) if of(rows, column, halves[-1]) else []
