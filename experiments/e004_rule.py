@@ -128,16 +128,15 @@ def arms(half: str, case: Case, cut: Path, whole: Path) -> list[tuple[str, dict[
     methods = {k: {**p, "max_length": length} for k, p in positions(half, rows, length).items()}
     window = {"name": "window", "attention_window": case.n, "global_tokens": "cls"}
     own = {"name": "learned"}
-    free = {"checkpoint": str(mixture(cut, length)), "position": own}
+    one_piece = {"name": "mlm", "length": length, "mask_rate": RATE}  # the same windows, other masks
     out: list[tuple[str, dict[str, Any]]] = [
         (PIECES, {"position": own, "train": {"view": "pieces"}, "eval": {"views": ("pieces",)}}),
         *((name, {"position": p}) for name, p in methods.items()),
-        (MIXED, free),
+        (MIXED, {"checkpoint": str(mixture(cut, length)), "position": own, "task": one_piece}),
         *((f"{k}, window", {"position": methods[k], "attention": window}) for k in WINDOWED if k in methods),
     ]
-    if len(rows_of(whole)) >= length:  # one piece of as many tokens: the same windows, other masks; not tuned
-        task = {"name": "mlm", "length": length, "mask_rate": RATE}
-        out.insert(1, (ORACLE, {"checkpoint": str(whole), "position": own, "task": task, "train": {"steps": 0}}))
+    if len(rows_of(whole)) >= length:
+        out.insert(1, (ORACLE, {"checkpoint": str(whole), "position": own, "task": one_piece, "train": {"steps": 0}}))
     return out
 
 
