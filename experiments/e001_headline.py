@@ -172,7 +172,7 @@ def run(s: Setting, out: Path, command: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     """The command. Ends with 1 where something is wrong."""
-    small, out, command = record.asked(argv, "e001_headline")
+    small, out, command = record.asked(argv, "e001_headline", __doc__)
     with cli.errors():
         found = run(setting(small), out, command)
     print(table(found))

@@ -32,7 +32,7 @@ import numpy as np
 from absl import flags
 
 import lpe
-from experiments import e003_report, get_brown
+from experiments import e003_report, get_brown, record
 from lpe import cli, metrics, workdir
 from lpe.data import sources, windows
 from lpe.data.windows import Windows
@@ -171,12 +171,10 @@ def start(argv: list[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string("out", str(OUT), "A folder for the results, to go on in.", flag_values=values)
     flags.DEFINE_bool("small", False, "bert-mini alone, on speeches.", flag_values=values)
-    if rest := cli.parse(values, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    small, out = bool(values["small"].value), Path(str(values["out"].value))
+    v = record.given(values, argv, __doc__)
+    small, out = bool(v["small"]), Path(v["out"])
     if small and out == OUT:
         sys.exit("lpe: --small needs --out, a folder of its own")
-    cli.setup()
     with cli.errors():
         print(run(out, small=small) / "table.md")
 

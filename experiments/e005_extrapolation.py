@@ -59,7 +59,7 @@ from absl import flags
 
 import lpe
 from configs import extrapolation
-from experiments import e005_attention, e005_report, sweep
+from experiments import e005_attention, e005_report, record, sweep
 from experiments.e005_report import OWN, TUNED
 from lpe import cli, metrics, workdir
 from lpe.data import sources
@@ -261,9 +261,7 @@ def line(row: dict) -> str:
 
 
 def start(argv: list[str]) -> None:
-    if rest := cli.parse(FLAGS, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    cli.setup()
+    record.given(FLAGS, argv, __doc__)
     with cli.errors():
         print(run(Path(OUT.value), Path(RUNS.value).expanduser(), small=SMALL.value) / "table.md")
 

@@ -166,7 +166,8 @@ def write(out: Path, rows: list[dict], command: str) -> None:
     found = Results(rows)
     text = [
         "# Trained at 128 tokens, read at 128 … 1,024", "",
-        f"`{command}`. e005_extrapolation.py says what is measured. Accuracy in %; ± is the standard error over seeds.", "",
+        f"`{command}`. e005_extrapolation.py says what is measured. Accuracy in %; ± is the standard error over "
+        "seeds, which all read the same windows; the error over texts is not in it.", "",
         "## Which arms use order", "", *gates(found),
         "## Accuracy by tokens of an input", "", "At 128, scaled rotary positions are read with their factor for 512.", "",
         *by_length(found), "![against length](lengths.png)", "",

@@ -54,7 +54,7 @@ from absl import flags
 
 import lpe
 from configs import longformer_table4, longformer_table5
-from experiments import e006_report
+from experiments import e006_report, record
 from lpe import build, cli, metrics, train, workdir
 from lpe.data import sources
 from lpe.data.document import Document
@@ -128,9 +128,7 @@ def run(out: Path, work: Path, *, small: bool) -> Path:
 
 
 def start(argv: list[str]) -> None:
-    if rest := cli.parse(FLAGS, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    cli.setup()
+    record.given(FLAGS, argv, __doc__)
     out = Path(OUT.value or "")
     with cli.errors():
         print(run(out, Path(WORK.value or out / "runs"), small=bool(SMALL.value)) / "table.md")

@@ -178,7 +178,7 @@ def run(s: Setting, out: Path, command: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     """The command. Ends with 1 where something is wrong."""
-    small, out, command = record.asked(argv, "e007_training_at_length")
+    small, out, command = record.asked(argv, "e007_training_at_length", __doc__)
     s = SMALL if small else LARGE
     with cli.errors():
         state = run(s, out, command)

@@ -1,9 +1,8 @@
-"""What every experiment with a results.json keeps beside its rows, and the two flags that its command takes."""
+"""What experiments share: their flags, and what those with a results.json keep beside its rows."""
 
 import json
 import platform
 import shlex
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,17 +24,22 @@ class Asked(NamedTuple):
     command: str
 
 
-def asked(argv: list[str], module: str) -> Asked:
-    """The flags of an experiment's command, --small and --out; logging is set up. Ends with a line where they are wrong."""
+def given(values: flags.FlagValues, argv: list[str], about: str | None) -> dict[str, Any]:
+    """The flags of an experiment by name; logging is set up. --help prints `about`. Ends with a line where they are wrong."""
+    if "help" not in values:
+        flags.DEFINE_bool("help", False, "This text.", flag_values=values)
+    return cli.given(values, argv, about or "", (), "")
+
+
+def asked(argv: list[str], module: str, about: str | None) -> Asked:
+    """The same for a command with --small and --out alone."""
     values = flags.FlagValues()
     flags.DEFINE_bool("small", False, "A short run on small inputs; needs --out.", flag_values=values)
     flags.DEFINE_string("out", None, "Folder of results.json and table.md. Default: experiments/results.", flag_values=values)
-    if rest := cli.parse(values, argv)[1:]:
-        sys.exit(f"lpe: unknown arguments: {' '.join(rest)}")
-    cli.setup()
-    small, out = bool(values["small"].value), values["out"].value
+    found = given(values, argv, about)
+    small, out = bool(found["small"]), found["out"]
     if small and out is None:
-        sys.exit("lpe: --small needs --out, a folder of its own")
+        raise SystemExit("lpe: --small needs --out, a folder of its own")
     command = shlex.join(["python", "-m", f"experiments.{module}", *argv[1:]])
     return Asked(small, Path(out or RESULTS / module), command)
 

@@ -10,8 +10,9 @@ in every dtype, while the textbook form loses up to 7e-4 in bfloat16. `reference
 No rule was found that reads these and α off a table. Both set to 1, against the default: before tuning far better on MiniLM
 and sapiens, worse on rxnmapper and bert-mini; after tuning +3 points on sapiens, −14 on bert-mini, −21 on rxnmapper. bert-mini
 and sapiens have nearly the same norms and cosines. An α that makes the offsets λ (p_i − p_0) 1.5 times as long as the median
-row gains nothing either (experiments/results/e002_oracle, e004_rule). Where attention has a window, `copy` keeps what reading
-in pieces has. So try both on own text, before and after tuning.
+row gains nothing either; nor, after tuning, does a table half-way to an interpolated one, the best of them before. (Tuned at
+2n, with one block beyond the first; MiniLM was not tuned: experiments/results/e002_oracle, e004_rule.) Where attention has a
+window, `copy` keeps what reading in pieces has. So try both on own text, before and after tuning.
 """
 
 import jax.numpy as jnp
