@@ -1,6 +1,7 @@
 """What each position method costs: time of a training step, peak memory and parameters, at several lengths.
 
-    python -m experiments.bench_positions --out=experiments/results/bench_positions
+    python -m experiments.bench_positions --out=experiments/results/bench_positions   # half an hour, all else idle
+    python -m experiments.bench_positions --out=… --memory   # memory compiled anew, the times of that folder kept; two minutes
 
 One model with random weights, batch 1, float32, remat="full" at every length; only the position method differs. A step is the
 mean squared distance of the last hidden states to fixed random targets and its gradient to every parameter, without dropout and
@@ -39,6 +40,7 @@ from lpe.models.bert import BertConfig
 flags.DEFINE_list("lengths", ["512", "2048", "8192"], "Tokens.")
 flags.DEFINE_list("methods", registry.names("positions"), "Which position methods; the baseline runs in any case.")
 flags.DEFINE_float("fill", 100.0, "Seconds to fill with rounds at each length.", lower_bound=0.0)
+flags.DEFINE_bool("memory", False, "Compile the rows of --out's results.json again: new memory, the times as they were.")
 flags.DEFINE_integer("trained", 512, "Rows of the trained table.", lower_bound=1)
 flags.DEFINE_integer("layers", 2, "Layers.", lower_bound=1)
 flags.DEFINE_integer("hidden", 256, "Hidden size; the intermediate one is four times that.", lower_bound=1)
@@ -47,7 +49,6 @@ FLAGS = flags.FLAGS
 
 BASELINE = "random"
 WITH_SCALES = "rope"
-MIB = 2**20
 
 
 class Claim(NamedTuple):
@@ -169,6 +170,15 @@ def measure(todo: list[Case], cfg: BertConfig, length: int, rounds: int, fill: f
     return {"tokens": length, "gflop": sum(p.flops for p in products) / 1e9, "seconds": floors}, rows
 
 
+def again(old: dict, todo: list[Case], cfg: BertConfig, length: int) -> tuple[dict, list[dict]]:
+    """The floor and rows of a length as they were measured, with what the present code's steps take of memory."""
+    case = {c.label: c for c in todo}
+    rows = [r for r in old["rows"] if r["tokens"] == length]
+    for r in (r for r in rows if "refused" not in r):
+        r.update(compiled(case[r["model"]].recipe(cfg, length), length)[1])
+    return next(f for f in old["floors"] if f["tokens"] == length), rows
+
+
 def over(a: list[float], b: list[float]) -> dict[str, float]:
     """Ratios round by round; of other lengths, whose rounds are others, by the median of the second."""
     each = [x / y for x, y in zip(a, b if len(a) == len(b) else [median(b)] * len(a), strict=True)]
@@ -185,7 +195,7 @@ def compare(floors: list[dict], rows: list[dict]) -> None:
             row["time_of_baseline"] = over(row["seconds"], base["seconds"])
             row["time_of_floor"] = over(row["seconds"], seconds[row["tokens"]])
             row["memory_of_baseline"] = row["bytes"] / base["bytes"]
-            row["mib_beyond_baseline"] = (row["bytes"] - base["bytes"]) / MIB
+            row["mib_beyond_baseline"] = (row["bytes"] - base["bytes"]) / 2**20
 
 
 def find(rows: list[dict], method: str, tokens: int, causal: bool = False) -> dict | None:
@@ -253,15 +263,9 @@ def claims(lengths: Sequence[int], rows: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def save(out: Path, results: dict, report: str) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    workdir.write(out / "results.json", json.dumps(results, indent=2) + "\n")
-    workdir.write(out / "table.md", report)
-
-
 def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"{argv[1:]}: there are only flags")
+    if len(argv) > 1 or (FLAGS.memory and not FLAGS.out):
+        raise app.UsageError(f"{argv[1:]}: there are only flags, and --memory needs --out, a folder with results.json")
     lengths = [int(length) for length in FLAGS.lengths]
     cfg = BertConfig(
         vocab_size=512, hidden_size=FLAGS.hidden, num_hidden_layers=FLAGS.layers, num_attention_heads=FLAGS.heads,
@@ -270,14 +274,22 @@ def main(argv: list[str]) -> None:
     todo = cases(FLAGS.methods, cfg)
     settings = {k: v for k, v in bench_encode.settings().items() if k != "torch"} | {"model": dataclasses.asdict(cfg)}
     floors, rows = [], []
+    old = json.loads((Path(FLAGS.out) / "results.json").read_text(encoding="utf-8")) if FLAGS.memory else None
     for length in lengths:
-        at_length, new = measure(todo, cfg, length, FLAGS.rounds, FLAGS.fill)
+        if old:
+            at_length, new = again(old, todo, cfg, length)
+            settings = {**old["settings"], "memory": {"versions": settings["versions"], "commit": workdir.commit()}}
+        else:
+            at_length, new = measure(todo, cfg, length, FLAGS.rounds, FLAGS.fill)
         compare([at_length], new)
         floors, rows = [*floors, at_length], [*rows, *new]
-        report = "\n".join([head(cfg, FLAGS.rounds), table(floors, rows), claims(lengths, rows)])
+        report = "\n".join([head(cfg, settings["rounds"]), table(floors, rows), claims(lengths, rows)])
         print(table([at_length], new), flush=True)
         if FLAGS.out:  # after each length, as the longest takes most of the time
-            save(Path(FLAGS.out), {"settings": settings, "floors": floors, "rows": rows}, report)
+            (out := Path(FLAGS.out)).mkdir(parents=True, exist_ok=True)
+            results = {"settings": settings, "floors": floors, "rows": rows}
+            workdir.write(out / "results.json", json.dumps(results, indent=2) + "\n")
+            workdir.write(out / "table.md", report)
     print(claims(lengths, rows))
 
 

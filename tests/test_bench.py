@@ -65,6 +65,13 @@ def test_position_costs_of_a_tiny_model(tmp_path, monkeypatch):
     # a row of 16 for every place; T5's 32 buckets for 2 heads
     assert [r["parameters"] for r in measured.values()] == [16 * 16, 16 * 16, 32 * 2, 24 * 16, 32 * 2]
 
+    wrong = {**found, "rows": [r if "refused" in r else {**r, "bytes": 1, "parameters": 1} for r in found["rows"]]}
+    (tmp_path / "results.json").write_text(json.dumps(wrong), encoding="utf-8")
+    with flagsaver.flagsaver():  # memory anew, the times kept
+        bench_positions.FLAGS(["bench_positions", *TINY, f"--out={tmp_path}", "--memory"])
+        bench_positions.main([])
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"] == found["rows"]
+
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert text.count("\n| random |") == text.count("\n| t5 |") == text.count("\n| learned |") == 2
     t5 = rows["t5", 24]["time_of_baseline"]["median"]
