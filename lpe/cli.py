@@ -53,7 +53,7 @@ def parse(values: Callable[[list[str]], list[str]], argv: list[str]) -> list[str
         return values(argv)
     except flags.UnrecognizedFlagError as e:
         near = difflib.get_close_matches(e.flagname, list(values) if isinstance(values, flags.FlagValues) else [], 1)
-        sys.exit(f"lpe: there is no flag --{e.flagname}{f'; did you mean --{near[0]}?' if near else ''}")
+        sys.exit(f"lpe: unknown flag --{e.flagname}; {f'did you mean --{near[0]}? ' if near else ''}--help lists all flags")
     except flags.Error as e:
         sys.exit(f"lpe: {str(e).strip().splitlines()[-1].strip()}")
 

@@ -3,12 +3,16 @@
     python -m lpe.measure --checkpoint=DIR_OR_HUB_ID --data=PATH --lengths=512,2048,8192
 
 Quality is accuracy at masked places where the checkpoint has an MLM head (lpe.measuring.mlm), else needle retrieval and the
-agreement with the untouched model (lpe.measuring.needle); --task takes one of the two. Beside the methods stands the untouched
-checkpoint, which reads the same text cut after its own length, and all of it in pieces of that.
+agreement with the untouched model (lpe.measuring.needle); --task takes one of the two. Masked places are those of the
+held-out part of the text alone: of one text its last tenth, of several documents every tenth (of fewer than ten the last), or
+what the source itself holds out. Needles are looked for in all of it. Beside the methods stands the untouched checkpoint, which
+reads the same text cut after its own length, and all of it in pieces of that. At lengths that it reads whole, methods that do
+not go so low are left out.
 
 Memory is what the compiler plans for a forward pass of one text, and with --process what a fresh process takes at most above
 the loaded model. What is planned to take more than --memory is listed and never run. Times are medians of --rounds rounds after
-compilation, in which all methods of a length run in turn. A stopped command goes on where it was.
+compilation, in which all methods of a length run in turn. A stopped command goes on where it was, unless the content of
+checkpoint or text has changed: its folder keeps a fingerprint of both.
 """
 
 import logging
@@ -21,21 +25,23 @@ from absl import flags
 from lpe import cli, plan, registry, report, workdir
 from lpe import model as models
 from lpe.data import reading, sources
-from lpe.measuring import bench, mlm, needle, text
+from lpe.data.windows import Windows
+from lpe.measuring import bench, content, mlm, needle, text
 from lpe.measuring.bench import Bench, Way
 from lpe.planning import feasible
 from lpe.positions import checks
 
 POSITIONS, ATTENTIONS = ("hierarchical", "copy", "interpolate"), ("full", "window")
 TASKS = ("mlm", "needle")
-log = logging.getLogger(__name__)
+HELD_OUT = "With an MLM head the held-out part alone is read, of one text its last tenth; --task=needle reads all of it."
+log = logging.getLogger("lpe.measure")  # __name__ is __main__ in a command
 
 
 def flag_values() -> flags.FlagValues:
     """The flags of this command, fresh and apart from those of other commands."""
     own = flags.FlagValues()
     flags.DEFINE_string("checkpoint", None, "A folder, a hub id, or bert-mini.", flag_values=own)
-    flags.DEFINE_string("data", None, "A text as the README's page of data says, or sotu.", flag_values=own)
+    flags.DEFINE_string("data", None, f"A text as the README's page of data says, or sotu. {HELD_OUT}", flag_values=own)
     flags.DEFINE_list("lengths", None, "Tokens of an input, several with commas.", flag_values=own)
     flags.DEFINE_list("positions", list(POSITIONS), "Position methods.", flag_values=own)
     flags.DEFINE_list("attentions", list(ATTENTIONS), "Attention patterns.", flag_values=own)
@@ -86,24 +92,48 @@ def prepare(config: dict[str, Any], lengths: list[int]) -> Bench:
     docs = sources.documents({"source": config["data"]})
     every = [d for split in sources.SPLITS for d in docs[split]]
     stream = text.Sequence(every, model.tokenizer, model.config.vocab_size)
-    for length in lengths:
-        stream.check(length, f"--data={config['data']}")
     config = {**config, "name": "measure", "task": name, "examples": examples}
-    return Bench(config, model, docs, stream, feasible.trained_length(model.recipe), memory)
+    work = Bench(config, model, docs, stream, feasible.trained_length(model.recipe), memory, {})
+    return work._replace(cuts=room(work, lengths))
+
+
+def room(work: Bench, lengths: list[int]) -> dict[int, Windows]:
+    """The windows of every length that accuracy is measured on; none for needles.
+
+    Raises:
+      ValueError: the text, or the part of it that is read, is too short for a length; or a length for a needle.
+    """
+    config, what = work.config, f"--data={work.config['data']}"
+    cuts = {n: mlm.windows(work.model, work.docs["heldout"], n, what) for n in lengths} if config["task"] == "mlm" else {}
+    for length in lengths:
+        work.stream.check(length, what)
+    if config["task"] == "needle":
+        work.stream.check(needle.short(work.trained), what)
+        for number in range(config["examples"] // needle.CANDIDATES):
+            needle.make(work.stream, work.layout(min(lengths)).content, config["seed"], number)
+    return cuts
 
 
 def ways(work: Bench, length: int, positions: list[str], attentions: list[str]) -> list[Way]:
     """The methods at a length, and the untouched checkpoint: whole where it reads so far, else cut and in pieces.
 
     Raises:
-      ValueError: a method that is unknown, does not reach the length or does not go with an attention pattern, by name.
+      ValueError: a method that is unknown, does not reach the length or does not go with an attention pattern, by name. What
+        goes with the trained length but not with one below it is left out, with a warning.
     """
-    found = feasible.combinations(work.model.recipe._replace(heads=()), length, positions, attentions)
-    if found.refused:
-        which, why = found.refused[0]
+    own = work.model.recipe._replace(heads=())
+    found = feasible.tried(own, length, positions, attentions)
+    refused = found.refused
+    if length < work.trained:  # a method that only makes longer is no mistake here
+        always = {which for which, _ in feasible.tried(own, work.trained, positions, attentions).refused}
+        refused = [(which, why) for which, why in found.refused if which in always]
+    if refused:
+        which, why = refused[0]
         raise ValueError(
             f"--lengths={length}: {which}: {why}; leave it out of --positions or --attentions, or take another length"
         )
+    for which, why in found.refused:
+        log.warning("%s tokens, below the trained length: %s is left out: %s", f"{length:,}", which, why)
     reads = ("whole",) if length <= work.trained else ("first", "pieces")
     untouched = [Way(length, read, work.model, True) for read in reads]
     return untouched + [
@@ -135,11 +165,15 @@ def run(
     """Measures and writes; returns the folder with config.json, versions.json, results.jsonl, report.md and measure.png.
 
     Raises:
-      FileNotFoundError, ValueError: as check, prepare and ways, before anything is measured; or a folder of another config.
+      FileNotFoundError, ValueError: as check, prepare and ways, before anything is measured; or a folder of another config,
+        or of the same with other content of checkpoint or text.
     """
     work = prepare(check(config, lengths), lengths)
     every = [ways(work, length, positions, attentions) for length in lengths]
-    folder = workdir.open(work.config, folder)
+    kept = {**work.config, content.KEY: content.of(work.model, work.docs)}
+    folder = folder or workdir.default(work.config)
+    content.check(kept, folder)
+    workdir.open(kept, folder)
     log.info("run      %s", folder)
     with workdir.lock(folder), workdir.full_disk(folder):
         out = bench.Results(folder / "results.jsonl")

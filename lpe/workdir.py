@@ -39,21 +39,24 @@ def open(config: dict, folder: Path | None) -> Path:
     The layout over devices and the times of saving (FREE) are no part of that: they say how a run is done, not what it is.
 
     Raises:
-      ValueError: the folder holds something else.
+      ValueError: the folder holds something else, or is a file.
       OSError: the disk is full.
     """
     folder = folder or default(config)
     there = folder / "config.json"
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file, not a folder; give another folder")
     with full_disk(folder):
         if sharding.leads():
             if not there.exists() and folder.exists() and any(p.suffix != ".tmp" for p in folder.iterdir()):
-                raise ValueError(f"{folder} is not empty and holds no run; give another --workdir")
+                raise ValueError(f"{folder} is not empty and holds no run; give another folder")
             folder.mkdir(parents=True, exist_ok=True)
             if not there.exists():
                 write(there, _text(config))
         sharding.wait("workdir")
         if not there.exists():
-            raise ValueError(f"{folder} is not the folder that process 0 sees; put --workdir on a disk that all hosts share")
+            raise ValueError(f"{folder} is not the folder that process 0 sees; give a folder on a disk that all hosts share")
         same(config, folder)
         if sharding.leads():
             _record_versions(
@@ -68,7 +71,7 @@ def same(config: Mapping, folder: Path, free: Mapping = FREE) -> None:
     if not there.is_file():
         raise FileNotFoundError(f"{folder} holds no run (no config.json); train first, or give its --workdir")
     if _text(_without(json.loads(there.read_text(encoding="utf-8")), free)) != _text(_without(config, free)):
-        raise ValueError(f"{folder} holds a run of another config; give another --workdir, or remove that one")
+        raise ValueError(f"{folder} holds a run of another config; give another folder, or remove that one")
 
 
 def _text(config: Mapping) -> str:
@@ -127,7 +130,7 @@ def lock(folder: Path) -> Iterator[None]:
         with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout:
-        raise ValueError(f"another process runs in {folder}; wait for it, or give another --workdir") from None
+        raise ValueError(f"another process runs in {folder}; wait for it, or give another folder") from None
 
 
 def commit() -> str:

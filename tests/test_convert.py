@@ -121,7 +121,7 @@ def test_what_is_written_wrong_is_found_by_reading_it(run, source, tmp_path, mon
         (["--to=x"], "--from missing, as in python -m lpe.convert"),
         (["--from=bert-mini"], "--to missing"),
         (["--from=bert-mini", "--to=x", "y"], "unknown arguments: y"),
-        (["--from=bert-mini", "--to=x", "--alfa=0.4"], "there is no flag --alfa; did you mean --alpha?"),
+        (["--from=bert-mini", "--to=x", "--alfa=0.4"], "unknown flag --alfa; did you mean --alpha?"),
         (["--from=bert-mini", "--alpha=0.4", "--to=x"], "--alpha=0.4: it is an option of hierarchical, hierarchical_naive"),
         (["--from=bert-mini", "--position=copy", "--alpha=0.4", "--to=x"], "--alpha=0.4: --position=copy does not take it"),
         (["--from=bert-mini", "--position=copi", "--to=x"], "no method 'copi'; did you mean 'copy'?"),

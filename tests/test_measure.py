@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -173,6 +174,42 @@ def test_a_table_is_made_once_and_nothing_runs_that_does_not_fit(places, tmp_pat
         run(places, tmp_path, **limit, **{"--examples": "7"})
 
 
+def test_figures_are_never_those_of_a_former_checkpoint_or_text(places, tmp_path, monkeypatch):
+    """And below the trained length a method that does not go so low is left out; of one window there is no error."""
+    monkeypatch.setattr(measure.cli, "setup", lambda: None)
+    said = []
+    monkeypatch.setattr(measure.log, "warning", lambda line, *words: said.append(line % words))
+    folder, source, data = tmp_path / "run", tmp_path / "model", tmp_path / "some.txt"
+    shutil.copytree(places / "MODEL", source)
+    speech = (places / "TEXT.txt").read_text(encoding="utf-8")[:700]
+    data.write_text(speech, encoding="utf-8")
+    given = {"--checkpoint": str(source), "--data": str(data), "--lengths": "16", "--positions": "copy,interpolate"}
+    run(places, folder, **given, **{"--rounds": "1"})
+    assert len(said) == 1 and said[0].startswith("16 tokens, below the trained length: interpolate is left out")
+    kept = (folder / "results.jsonl").read_text(encoding="utf-8")
+    assert {json.loads(line)["position"] for line in kept.splitlines()} == {"learned", "copy"}
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    assert report.count("% (one window, so no error)") == 2 and "One window has no standard error" in report
+
+    def refused() -> str:
+        with pytest.raises(SystemExit) as stopped:
+            run(places, folder, **given, **{"--rounds": "1"})
+        assert (folder / "results.jsonl").read_text(encoding="utf-8") == kept
+        assert str(stopped.value).endswith(f"give another --workdir, or delete {folder}")
+        return str(stopped.value)
+
+    data.write_text(speech.replace("the", "one"), encoding="utf-8")
+    assert f"the content of --data={data} has changed since {folder} was measured" in refused()
+    data.write_text(speech, encoding="utf-8")
+    model = lpe.from_pretrained(places / "MODEL")
+    weights = {**model.params, "position": {"table": model.params["position"]["table"].at[3, 5].add(1e-3)}}
+    dataclasses.replace(model, params=weights).save_pretrained(source, overwrite=True)
+    assert f"the content of --checkpoint={source} has changed since {folder} was measured" in refused()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "content"}), encoding="utf-8")
+    assert "does not say what content of checkpoint and data its figures are of" in refused()
+
+
 def test_without_a_head_needles_are_looked_for(places, tmp_path, monkeypatch):
     monkeypatch.setattr(measure.cli, "setup", lambda: None)
     needles = {"--checkpoint": "HEADLESS", "--lengths": "94", "--positions": "interpolate", "--examples": "50"}
@@ -197,8 +234,14 @@ def test_without_a_head_needles_are_looked_for(places, tmp_path, monkeypatch):
         ({"--data": "no/such/text.txt"}, "data 'no/such/text.txt' is no file"),
         ({"--data": "SHORT.txt"}, "tokens, and an input of 16 needs 14"),
         ({"--lengths": "64,many"}, "--lengths=64,many, allowed are whole numbers with commas"),
+        ({"--lengths": "16,4000"}, "--lengths=4000: the held-out part of --data="),
+        ({"--checkpoint": "HEADLESS", "--examples": "50", "--lengths": "94,9999"}, "tokens, and an input of 9999 needs 9997"),
+        ({"--lengths": "16", "--positions": "copy,logn"}, "tells no places apart"),
         ({"--lengths": "2"}, "--lengths=2, allowed are whole numbers from 3"),
-        ({"--lengths": "1025", "--positions": "hierarchical"}, "max_length=1025, allowed are whole numbers from 1 to 1024"),
+        (
+            {"--lengths": "1025", "--positions": "hierarchical", "--task": "needle", "--examples": "50"},
+            "max_length=1025, allowed are whole numbers from 1 to 1024",
+        ),
         (
             {"--positions": "copy,learned"},
             "max_length=64, allowed are whole numbers from 1 to 32 with this table; leave it out",
@@ -210,7 +253,8 @@ def test_without_a_head_needles_are_looked_for(places, tmp_path, monkeypatch):
         ({"--examples": "0"}, "--examples=0, allowed are whole numbers from 1"),
         ({"--memory": "lots"}, "--memory='lots'"),
         ({"--dtype": "int8"}, "dtype='int8' is not known"),
-        ({"--lenghts": "3"}, "there is no flag --lenghts; did you mean --lengths?"),
+        ({"--lenghts": "3"}, "unknown flag --lenghts; did you mean --lengths? --help lists all flags"),
+        ({"--foo": "3"}, "unknown flag --foo; --help lists all flags"),
     ],
 )
 def test_wrong_input_ends_with_one_message(changes, message, places, tmp_path, monkeypatch):
@@ -218,7 +262,7 @@ def test_wrong_input_ends_with_one_message(changes, message, places, tmp_path, m
     with pytest.raises(SystemExit) as stopped:
         run(places, tmp_path / "out", **changes)
     assert str(stopped.value).startswith("lpe: ") and message in str(stopped.value)
-    assert not (tmp_path / "out" / "report.md").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.heavy

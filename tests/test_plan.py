@@ -59,7 +59,7 @@ def test_memory_that_is_none_is_refused(text):
         ({"--from": ""}, "--from needs a value"),
         ({"--positions": ""}, "--positions needs a value"),
         ({"--json": "no/where.json"}, "--json=no/where.json: there is no folder no; make it"),
-        ({"--lenght": "3"}, "there is no flag --lenght; did you mean --length?"),
+        ({"--lenght": "3"}, "unknown flag --lenght; did you mean --length?"),
     ],
 )
 def test_wrong_input_ends_with_one_message(changes, message, monkeypatch):

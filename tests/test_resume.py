@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -181,6 +182,14 @@ def test_a_start_that_was_killed_in_between_does_not_block_the_folder(tmp_path):
     config = {"name": "a", "mesh": {"data": -1}, "sharding_rules": {}, "save": {"every_minutes": 1.0, "keep": 2}}
     assert workdir.open(config, tmp_path) == tmp_path
     assert json.loads((tmp_path / "config.json").read_text()) == config
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_a_file_is_no_folder_of_a_run(below, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("here", encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(f"{file} is a file, not a folder; give another folder")):
+        workdir.open({"name": "a"}, file / below)
 
 
 def test_layout_and_saving_may_change_and_are_recorded(tmp_path):

@@ -159,7 +159,7 @@ def test_the_command_ends_with_1_where_a_promise_is_broken(tmp_path, monkeypatch
     assert stopped.value.code == 1 and "BROKEN: weights" in capsys.readouterr().out
     for wrong, message in (
         (flags, "--after missing"),
-        ([*flags, "--aftr=x"], "there is no flag --aftr; did you mean --after?"),
+        ([*flags, "--aftr=x"], "unknown flag --aftr; did you mean --after?"),
     ):
         with pytest.raises(SystemExit, match=message):
             command.main(wrong)

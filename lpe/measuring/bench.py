@@ -38,7 +38,10 @@ class Way(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """What a command works with. config: its flags but for lengths and methods. docs: by split. trained: n."""
+    """What a command works with. config: its flags but for lengths and methods. docs: by split. trained: n.
+
+    cuts: for accuracy at masked places, the windows of every length.
+    """
 
     config: dict[str, Any]
     model: Model
@@ -46,6 +49,7 @@ class Bench(NamedTuple):
     stream: text.Sequence
     trained: int
     memory: int
+    cuts: dict[int, Windows]
 
     def layout(self, length: int) -> Layout:
         return windows.layout(length, self.trained)
@@ -84,12 +88,9 @@ def measure(bench: Bench, todo: list[Way], out: Results) -> None:
     """Measures the ways of one length that are not there yet."""
     length, config = todo[0].length, bench.config
     run = [w for w in todo if out.once(w, "plan", lambda w=w: _planned(bench, w))["plan"] <= bench.memory]
-    cut: Windows | None = None
     for number, way in enumerate(run, 1):
         log.info("%s tokens, [%d/%d] %s", f"{length:,}", number, len(run), ", ".join(map(str, list(way.key.values())[1:4])))
-        if config["task"] == "mlm":
-            cut = cut or mlm.windows(bench.model, bench.docs["heldout"], length, f"--data={config['data']}")
-        out.once(way, "quality", lambda w=way, cut=cut: _quality(bench, w, cut))
+        out.once(way, "quality", lambda w=way: _quality(bench, w))
     left = [w for w in run if out.of(w, "time") is None]
     for way, seconds in zip(left, _timed(bench, left), strict=True):
         out.once(way, "time", lambda w=way, s=seconds: {"seconds": s, "beside": len(left)})
@@ -103,10 +104,10 @@ def _planned(bench: Bench, way: Way) -> dict:
     return {"plan": memory, "inputs": len(inputs), "tokens": sum(inputs)}
 
 
-def _quality(bench: Bench, way: Way, cut: Windows | None) -> dict:
+def _quality(bench: Bench, way: Way) -> dict:
     config = bench.config
-    if cut is not None:
-        return mlm.score(way.model, cut, way.length, read=way.read, examples=config["examples"])
+    if config["task"] == "mlm":
+        return mlm.score(way.model, bench.cuts[way.length], way.length, read=way.read, examples=config["examples"])
     lay, seed = bench.layout(way.length), config["seed"]
     found = needle.score(way.model, bench.stream, lay, read=way.read, seed=seed, examples=config["examples"])
     if way.untouched:
@@ -153,17 +154,24 @@ def write(bench: Bench, todo: list[Way], out: Results, folder: Path) -> None:
 def _notes(bench: Bench, todo: list[Way], rows: list[dict]) -> list[str]:
     c = bench.config
     counts = ", ".join(f"{n:,}" for n in dict.fromkeys(r["count"] for r in rows))
-    unit = "windows of held-out text" if c["task"] == "mlm" else f"questions, seed {c['seed']}"
+    unit = _held_out(bench.docs) if c["task"] == "mlm" else f"questions, seed {c['seed']}"
+    alone = any(r["error"] is None for r in rows)
+    few = "One window has no standard error; more text, a smaller length or more --examples make more. " if alone else ""
     patterns = dict.fromkeys(str(dict(w.model.recipe.attention)) for w in todo)
     agreement = (
         ["agreement: mean cosine of short texts' embeddings with the untouched model's."] if c["task"] == "needle" else []
     )
     return [
         f"Without training; trained length {bench.trained:,}; {c['dtype']}, batch 1, {jax.default_backend()}. Quality ± "
-        f"standard error over {counts} {unit}. Attention: {', '.join(patterns)}; `learned` positions are the checkpoint as "
-        "it is.",
+        f"standard error over {counts} {unit}. {few}Attention: {', '.join(patterns)}; `learned` positions are the checkpoint "
+        "as it is.",
         "",
         f"seconds: forward pass of one text, median of {c['rounds']}. plan: memory that the compiler plans for the longest "
         f"input, weights included, {c['memory']} allowed. process: highest resident size of a fresh process above that with "
         "the model loaded, compilation included. " + "".join(agreement),
     ]
+
+
+def _held_out(docs: dict[str, list]) -> str:
+    held, every = (sum(len(d.text) for s in splits for d in docs[s]) for splits in (("heldout",), tuple(docs)))
+    return f"window(s) of the held-out part of the text, {held:,} of its {every:,} characters"

@@ -32,8 +32,9 @@ def windows(untouched: Model, docs: list[Document], length: int, what: str) -> W
     whole = cut.real == cut.tokens.shape[1]
     if not whole.any():
         raise ValueError(
-            f"the held-out text of {what} has {cut.real.sum()} tokens, and an input of {length} needs {cut.tokens.shape[1]}; "
-            "take a smaller length, or more text"
+            f"--lengths={length}: the held-out part of {what}, which alone is read with an MLM head, has {cut.real.sum()} "
+            f"tokens, and an input of {length} needs {cut.tokens.shape[1]}; take a smaller length, more text, or "
+            "--task=needle, which reads all of it"
         )
     return cut._replace(tokens=cut.tokens[whole], real=cut.real[whole], document=cut.document[whole])
 

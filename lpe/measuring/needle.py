@@ -105,9 +105,14 @@ def score(model: Model, text: Sequence, lay: Layout, *, read: str, seed: int, ex
     return {"metric": "needle, top-1 of 50", "quality": mean, "error": error, "count": examples}
 
 
+def short(trained: int) -> int:
+    """The tokens of an input that agreement is measured on."""
+    return max(SPECIALS + 1, trained // 4)
+
+
 def agreement(model: Model, untouched: Model, text: Sequence, *, trained: int, seed: int) -> dict:
     """The mean cosine with the untouched model, and its standard error."""
-    length = max(SPECIALS + 1, trained // 4)
+    length = short(trained)
     rng = np.random.default_rng([seed, length])
     starts = rng.integers(0, len(text.tokens) - (length - SPECIALS) + 1, SHORT)
     rows = np.stack([text.input(length, int(s)) for s in starts])

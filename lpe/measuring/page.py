@@ -50,34 +50,54 @@ def _size(count: int) -> str:
 
 
 def _percent(mean: float, error: float | None) -> str:
-    return f"{100 * mean:.1f} ± {'?' if error is None else f'{100 * error:.1f}'} %"
+    return f"{100 * mean:.1f} % (one window, so no error)" if error is None else f"{100 * mean:.1f} ± {100 * error:.1f} %"
 
 
 def plot(path: Path, about: Row, rows: Sequence[Row]) -> None:
-    """Quality and time against length, a line for each method."""
+    """Quality and time against length, a line for each method; the untouched model's are dashed, with open circles."""
     import matplotlib.figure
 
-    figure = matplotlib.figure.Figure(figsize=(9, 4.2), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(9, 5), layout="constrained")
     quality, time = figure.subplots(1, 2)
     shown = [r for r in rows if "quality" in r]
-    for name in dict.fromkeys(map(_name, shown)):
-        line = [r for r in shown if _name(r) == name]
+    for name, line in _lines(shown).items():
         x = [r["length"] for r in line]
-        style = "--" if line[0]["untouched"] else "-"
+        style = {"ls": "--", "mfc": "white"} if line[0]["untouched"] else {"ls": "-"}
         quality.errorbar(
-            x, [100 * r["quality"] for r in line], [100 * (r["error"] or 0) for r in line], fmt=f"o{style}", ms=4, capsize=2,
-            label=name,
+            x, [100 * r["quality"] for r in line], [100 * (r["error"] or 0) for r in line], marker="o", ms=5, capsize=2,
+            label=name, **style,
         )  # fmt: skip
-        time.plot(x, [median(r["seconds"]) for r in line], f"o{style}", ms=4)
-    quality.set(xscale="log", xlabel="tokens", ylabel=f"{about['metric']}, % (bars: ± 1 standard error)")
+        time.plot(x, [median(r["seconds"]) for r in line], marker="o", ms=5, **style)
+    quality.set(xscale="log", xlabel="tokens", ylabel=f"{about['metric']}, %\n(bars: ± 1 standard error)")
     time.set(xscale="log", yscale="log", xlabel="tokens", ylabel="seconds a text")
+    _ticks(time.yaxis, [median(r["seconds"]) for r in shown])
     lengths = sorted({r["length"] for r in rows})
     for axes in (quality, time):
         axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small", handlelength=3.5)
     figure.savefig(path, dpi=110)
+
+
+def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The points of every line. Up to its own length the untouched model truncates nothing and makes one piece, so what it
+    does there begins both of the lines that go on."""
+    lines = {name: [r for r in rows if _name(r) == name] for name in dict.fromkeys(map(_name, rows))}
+    further = [line for line in lines.values() if line[0]["untouched"] and line[0]["read"] != "whole"]
+    if whole := lines.pop("untouched", []):
+        for line in further:
+            line[:0] = whole
+    return lines if further or not whole else {"untouched": whole, **lines}
+
+
+def _ticks(axis, values: Sequence[float]) -> None:
+    """Several labelled ticks on a logarithmic axis, also where all values lie within one power of ten."""
+    from matplotlib.ticker import AutoLocator, LogLocator, StrMethodFormatter
+
+    within = values and max(values) < 10 * min(values)
+    axis.set_major_locator(AutoLocator() if within else LogLocator(subs=(1, 3)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _name(row: Row) -> str:

@@ -60,7 +60,20 @@ def trained_length(recipe: Recipe) -> int:
 def combinations(
     own: Recipe, length: int, positions: Sequence[str] | None = None, attentions: Sequence[str] | None = None
 ) -> Feasible:
-    """Every combination that can be built and reaches `length`.
+    """As `tried`. Raises ValueError as it does, or where there is no combination at all, with the reasons."""
+    out = tried(own, length, positions, attentions)
+    if not out.found:
+        why = "\n".join(f"  {which}: {reason}" for which, reason in out.refused)
+        raise ValueError(
+            f"no position method of this checkpoint reaches --length={length}:\n{why}\nTake another length or method"
+        )
+    return out
+
+
+def tried(
+    own: Recipe, length: int, positions: Sequence[str] | None = None, attentions: Sequence[str] | None = None
+) -> Feasible:
+    """Every combination that can be built and reaches `length`, maybe none, and why others do not.
 
     Args:
       own: of own_recipe.
@@ -69,7 +82,7 @@ def combinations(
       attentions: names. Default: full, window, chunked, bigbird and the checkpoint's own.
 
     Raises:
-      ValueError: an unknown name, or no combination at all, with the reasons.
+      ValueError: an unknown name.
     """
     n, out = trained_length(own), Feasible(own, trained_length(own), [], [], [])
     patterns = [_pattern(own, name, n) for name in attentions or dict.fromkeys((*DEFAULT, dict(own.attention)["name"]))]
@@ -90,11 +103,6 @@ def combinations(
             out.refused.append((name, str(e)))
             continue
         _beside(out, spec, recipe, trains, "identity_on_trained" in method.claims, patterns)
-    if not out.found:
-        why = "\n".join(f"  {which}: {reason}" for which, reason in out.refused)
-        raise ValueError(
-            f"no position method of this checkpoint reaches --length={length}:\n{why}\nTake another length or method"
-        )
     return out
 
 
