@@ -73,7 +73,7 @@ def gates(found: Results) -> list[str]:
     for arm, read in found.ways("accuracy"):
         above = found.paired(((arm, OWN), 1), ((arm, "shuffled"), 1))
         if read == OWN and above:
-            gate = "passed" if min(above) > GATE else "failed"
+            gate = "passed" if round(min(above), 9) >= GATE else "failed"  # .95 − .8 is below .15 in binary
             each = (found.accuracy((arm, way), 1) for way in (OWN, "shuffled"))
             body.append([arm, *map(cell, each), cell(above), gate])
     return lines(("arm", "128 tokens", "positions shuffled", "difference", "gate"), body)

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import e002_inputs, e002_oracle
+from experiments import e002_inputs, e002_oracle, e002_report
 from experiments.e002_oracle import ORACLE, SMALL_ARMS, arms, table
 from lpe.models.bert import BertConfig
+from lpe.tasks.base import UNUSED
 
 
 @pytest.mark.heavy
@@ -48,6 +49,82 @@ def test_its_own_tables_follow_their_formulas():
     for name, rows in want.items():
         np.testing.assert_allclose(made[name][n:], rows, atol=1e-5, err_msg=name)
         np.testing.assert_array_equal(made[name][:n], p.astype(np.float32))
+
+
+def case(**changes):
+    return e002_inputs.Case(load=lambda: pytest.fail("loaded"), length=8, count=2, rows=(4,), **changes)
+
+
+def test_a_place_below_n_is_within_and_unmasked_places_count_nowhere():
+    """n = 4: place 3 is within, place 4 beyond. The second input has nothing masked beyond."""
+    got = {
+        "guess": np.asarray([[10, 11, 0, 13, 14, 0], [10, 0, 0, 0, 0, 0]]),
+        "label": np.asarray([[10, 11, 12, UNUSED, 14, 15], [10, 11, 12, UNUSED, UNUSED, UNUSED]]),
+        "place": np.asarray([[1, 3, 4, 6, 7, 9], [0, 1, 2, 4, 5, 6]]),
+    }
+    # a column more than was read, as the whole has where a view reads the beginning alone
+    true = {"guess": np.asarray([[10, 0, 0, 13, 0, 0, 7], [0, 0, 0, 0, 0, 0, 7]])}
+    want = {
+        "accuracy_within": [1, 1 / 3],
+        "accuracy_beyond": [1 / 3, np.nan],
+        "agreement_within": [1 / 2, 2 / 3],
+        "agreement_beyond": [2 / 3, np.nan],
+    }
+    found = e002_oracle.measures(case(), got, true, 4)
+    assert found.keys() == want.keys()
+    for name, values in want.items():
+        np.testing.assert_allclose(found[name], values, err_msg=name)
+
+
+def test_without_a_head_the_first_state_is_that_of_place_1():
+    """n = 3: the states of places 1 and 2 are within. [CLS], at place 0, is not among them."""
+    got = {"states": np.asarray([[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]])}
+    true = {"states": np.asarray([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])}
+    found = e002_oracle.measures(case(heads=False), got, true, 3)
+    want = {"hidden_within": 1.0, "hidden_beyond": 0.0, "embedding": 0.8}  # (2, 1) · (1, 2) / 5
+    assert {k: v.tolist() for k, v in found.items()} == {k: [pytest.approx(v)] for k, v in want.items()}
+
+
+def row(checkpoint, arm, within, beyond, rows=2, half="report", takes="x", what="accuracy"):
+    """A line of results.jsonl with inputs of 8 tokens."""
+    about = {"checkpoint": checkpoint, "rows": rows, "half": half, "arm": arm, "length": 8, "table": {"takes": takes}}
+    return {**about, f"{what}_within": within, f"{what}_beyond": beyond}
+
+
+def test_all_places_are_within_and_beyond_by_their_number():
+    """2 of 8 places are within."""
+    found = e002_report.overall(row("a", "x", [0.8, 0.4, 1.0], [0.4, 0.0, None]))
+    assert found[:2] == pytest.approx([0.5, 0.1]) and np.isnan(found[2])
+
+
+def test_means_are_over_cases_and_the_rule_follows_itself():
+    """The rule takes x for a and y for b; c has no MLM head; what reads no place beyond has no mean."""
+    rows = [
+        row("a", "x", [0.8, 0.4], [0.4, 0.0]),  # 0.5 and 0.1
+        row("a", "y", [0.7], [0.7]),
+        row("a", "truncated", [0.9], [None]),
+        row("b", "x", [0.2], [0.0], rows=4, takes="y"),  # half of the places: 0.1
+        row("b", "y", [0.4], [0.6], rows=4, takes="y"),
+        row("b", "truncated", [0.9], [None], rows=4, takes="y"),
+        row("c", "x", [1.0], [1.0], what="hidden"),
+        row("a", "x", [0.4], [0.8], half="develop"),  # 0.7
+        row("a", "y", [0.6], [0.6], half="develop"),
+    ]
+    assert e002_report.means(rows, lambda table: table["takes"], ["develop", "report"])[2:] == [
+        "| y | 60.0 | 60.0 | 2 |",
+        "| the rule | 70.0 | 40.0 | 2 |",
+        "| x | 70.0 | 20.0 | 2 |",
+    ]
+
+
+def test_the_rule_is_judged_minus_each_rival_on_the_same_inputs():
+    """With as many places within as beyond, .8 and .6 against .9 and .5: −10 and +10 points in every column but the first."""
+    rows = [row("a", arm, [0.9, 0.5], [0.9, 0.5], rows=4) for arm in e002_report.RIVALS]
+    rows[0] |= {"accuracy_within": [0.3, 0.3], "accuracy_beyond": [0.5, 0.3]}  # .4 and .3
+    rows.append(row("a", "x", [0.8, 0.8], [0.8, 0.4], rows=4) | {"rows_l2": 1.0})
+    line = e002_report.judged(rows, lambda table: table["takes"], "report")[2]
+    same = " | ".join(["+0.0 ± 10.0"] * (len(e002_report.RIVALS) - 1))
+    assert line == f"| a | 4 | x | 70.0 ± 10.0 | +35.0 ± 5.0 | {same} | x: 70.0 ± 10.0 |"
 
 
 @pytest.mark.heavy

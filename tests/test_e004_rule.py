@@ -7,7 +7,7 @@ import pytest
 
 import lpe
 from experiments import e004_inputs, e004_report, e004_rule
-from lpe import positions
+from lpe import metrics, positions
 
 
 def test_a_share_is_the_length_of_the_offsets_in_rows():
@@ -18,6 +18,18 @@ def test_a_share_is_the_length_of_the_offsets_in_rows():
         offsets = np.stack([made[16 + b * (16 - c)] for b in range(2)]) - rows[c]
         got = np.median(np.linalg.norm(offsets, axis=1)) / np.median(np.linalg.norm(rows, axis=1))
         assert got == pytest.approx(0.75, rel=1e-2), (r, c)
+
+
+def test_the_rule_makes_the_median_offset_of_the_blocks_in_use_one_and_a_half_rows():
+    """60 tokens of 16 rows are three blocks beyond the first, so the offsets of rows 1, 2 and 3 from row 0 count."""
+    rows = np.random.default_rng(1).normal(size=(16, 8)) * np.linspace(1, 2, 16)[:, None]
+    typical, offset = (np.median([np.sqrt((x**2).sum()) for x in each]) for each in (rows, rows[1:4] - rows[0]))
+    found = e004_rule.rule(rows, 60)
+    assert (found["reference_row"], found["pin_rows"]) == (0, 0)
+    lam = found["alpha"] / (1 - found["alpha"])
+    assert lam * offset == pytest.approx(1.5 * typical, rel=1e-2)  # α has three decimals
+    far = rows * np.where(np.arange(16) > 3, 1.0, 5.0)[:, None]  # longer offsets need a smaller λ
+    assert e004_rule.rule(far, 60)["alpha"] < found["alpha"]
 
 
 def test_halves_and_folds_share_no_molecule_and_no_gene():
@@ -53,6 +65,29 @@ def test_differences_are_paired_by_fold():
     found = e004_report.of(rows, "x")
     assert e004_report.paired(found, "a", "b", "after") == "+15.0 ± 45.0"
     assert e004_report.shown(found["a"]["after"]) == "70.0 ± 20.0" and e004_report.paired(found, "a", "c", "after") == "–"
+
+
+def test_before_is_before_and_differences_are_the_arm_minus_another(tmp_path):
+    values = {  # by arm: before and after, of two folds
+        "pieces": ((0.6, 0.6), (0.7, 0.9)),
+        "hierarchical α=0.4": ((0.2, 0.3), (0.5, 0.6)),
+        "the rule": ((0.3, 0.5), (0.45, 0.35)),
+    }
+
+    def swept(arm, fold):
+        before, after = ({"accuracy": x[fold], "label": "1 × 126", "count": 9} for x in values[arm])
+        return {"label": arm, "repeat": fold, "seconds": 1.0, "views": {"full": {"before": before, "after": after}}}
+
+    about = {"checkpoint": "x", "n": 64, "steps": 1, "batch_size": 1, "length": 128, "learning_rate": 0.1, "examples": 1}
+    about["arms"] = {arm: {"position": {"name": "hierarchical", "alpha": 0.3}} for arm in values}
+    e004_report.keep(tmp_path, about, [swept(arm, fold) for fold in (1, 0) for arm in values])
+    rows = metrics.read(tmp_path / "results.jsonl")
+    cells = "| 40.0 ± 10.0 | 40.0 ± 5.0 | +15.0 ± 5.0 | -15.0 ± 10.0 | -40.0 ± 15.0 | 2 |"
+    assert f"| the rule | alpha=0.3 {cells}" in e004_report.checkpoint("x", about, e004_report.of(rows, "x"))
+    heads, _, line = e004_report.judged(["x"], rows, "before")
+    assert heads == "| checkpoint | the rule | minus hierarchical α=0.4 | minus pieces |"
+    assert line == "| x | 40.0 ± 10.0 | +15.0 ± 5.0 | -20.0 ± 10.0 |"
+    assert e004_report.judged(["x"], rows, "after")[2] == "| x | 40.0 ± 5.0 | -15.0 ± 10.0 | -40.0 ± 15.0 |"
 
 
 @pytest.mark.heavy

@@ -108,6 +108,62 @@ def test_the_code_of_the_article_moves_waves_the_other_way(arm, option, d):
     assert (printed >= plain).all() and printed[-1] > 1.2 * plain[-1]
 
 
+def row(arm, seed, read, join, percent=0, places=()):
+    """A line of results.jsonl: `percent` of 100 places right, in two draws of masks that differ."""
+    right, about = [percent - 1, percent + 1], {"arm": arm, "seed": seed, "read": read, "join": join}
+    return {**about, "measure": "accuracy", "right": right, "count": 100, "places": list(places)}
+
+
+def test_the_gate_is_passed_from_15_points_on_with_every_seed():
+    """As the docstring says: at least 15; the binary difference of .95 and .8 is below .15."""
+    rows = []
+    for points, whole in (("14", 24), ("15", 25), ("15 of 95", 95), ("16", 26), ("once 14", 60)):
+        lowest = {"15 of 95": 80, "once 14": 46}.get(points, 10)
+        rows += [row(points, 0, "as trained", 1, whole), row(points, 0, "shuffled", 1, lowest)]
+        rows += [row(points, 1, "as trained", 1, 90), row(points, 1, "shuffled", 1, 5)]
+    body = e005_report.gates(e005_report.Results(rows))[2:-1]
+    found = {cells[0]: cells[-1] for cells in (line.strip("| ").split(" | ") for line in body)}
+    assert list(found) == ["14", "15", "15 of 95", "16", "once 14"]
+    assert body[0] == "| 14 | 57.0 ± 33.0 | 7.5 ± 2.5 | 49.5 ± 35.5 | failed |"
+    assert [k for k, gate in found.items() if gate == "passed"] == ["15", "15 of 95", "16"]
+
+
+def test_minus_pieces_is_paired_by_seed_and_longer_minus_pieces():
+    values = {("as trained", 1): (50, 70), ("as trained", 2): (45, 85), ("rope_yarn", 2): (40, 50), ("rope_yarn", 4): (60, 70)}
+    rows = [row("rope", s, *way, x[s]) for way, x in values.items() for s in ((1, 0) if way[1] == 1 else (0, 1))]
+    rows.append(row("t5", 0, "as trained", 1, 20))  # without a longer reading it has no line
+    assert e005_report.against_pieces(e005_report.Results(rows)) == [
+        "| arm | read with | 254 | 506 |",
+        "|---|---|---|---|",
+        "| rope | as trained | +5.0 ± 10.0 | – |",  # −5 and +15
+        "| rope | rope_yarn | -15.0 ± 5.0 | +5.0 ± 5.0 |",  # −10 and −20, +10 and 0
+        "",
+    ]
+
+
+def test_tuning_is_before_and_after_and_minus_rope_linear():
+    rows = [row("rope", 0, "rope_ntk", 1, 10), row("rope", 0, "rope_ntk", 4, 20)]
+    rows += [row("rope_ntk, tuned at 512", 0, "as trained", join, x) for join, x in ((1, 30), (4, 60))]
+    rows.append(row("rope_linear, tuned at 512", 0, "as trained", 4, 50))
+    found = e005_report.tuning(e005_report.Results(rows))
+    assert found[0] == "| rope with | 128, before | 128, after | 506, before | 506, after | after, minus rope_linear |"
+    assert "| rope_ntk | 10.0 | 30.0 | 20.0 | 60.0 | +10.0 |" in found
+
+
+def test_accuracy_by_place_is_of_each_span_alone():
+    """Of places in 64s: 4 of 20, 12 of 30, 24 of 40, 72 of 80; sums within a span, not means of shares."""
+    places = [[1, 10], [3, 10], [6, 10], [6, 20], [5, 10], [5, 10], [5, 10], [9, 10], *[[9, 10]] * 8]
+    found = e005_report.by_place(e005_report.Results([row("rope", 0, "as trained", 8, 50, places)]))
+    assert found[0] == "| arm | read with | 0 – 127 | 128 – 255 | 256 – 511 | 512 – 1,009 |"
+    assert found[2] == "| rope | as trained | 20.0 | 40.0 | 60.0 | 90.0 |"
+
+
+def test_the_error_is_the_standard_error_of_a_mean():
+    """Of 1, 2 and 6: the squares of the deviations, 4 + 1 + 9, over 3 − 1; its root over that of 3."""
+    assert e005_report.mean_se([1, 2, 6]) == pytest.approx((3.0, (14 / 2) ** 0.5 / 3**0.5))
+    assert e005_report.cell([0.01, 0.02, 0.06]) == "3.0 ± 1.5" and e005_report.cell([0.03]) == "3.0"
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("e005")

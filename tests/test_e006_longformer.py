@@ -60,6 +60,80 @@ def test_differences_are_paired_and_errors_are_of_their_unit():
     assert e006_report.shown((0.5, 0.0126), signed=True) == "+0.500 ± 0.013" and e006_report.shown((2.0, None)) == "2.000 ± ?"
 
 
+def page(bits, right=None):
+    """Of two windows with 2 masked tokens each. bits: by table, arm and step, for each seed and window."""
+    rows = [
+        {
+            "table": key[0],
+            "arm": key[1],
+            "step": key[2],
+            "seed": seed,
+            "bits": x,
+            "right": (right or bits)[key][seed],
+            "read": "1",
+        }
+        for key, seeds in bits.items()
+        for seed, x in enumerate(seeds)
+    ]
+    return e006_report.page({"tokens": [2, 2], "characters": [4, 4]}, rows)
+
+
+def test_table_5_is_an_arm_minus_what_its_head_says():
+    """Bits of two seeds and two windows. After tuning copied rows have −1 and −3 of 4 tokens against the untouched model."""
+    rate, best, rows = ", rate 0.001", "copied rows, all weights", "copied rows, new rows only"
+    before = {"in pieces, all weights": [[4, 4]] * 2, best: [[5, 7]] * 2, rows: [[5, 7]] * 2, "random rows": [[8, 8]] * 2}
+    after = {
+        "in pieces, all weights": [[4, 4]] * 2,
+        best: [[3, 4], [3, 2]],
+        rows: [[4, 5], [5, 2]],
+        "random rows": [[7, 7]] * 2,
+    }
+    steps = {0: before, 1: before, 2: after}
+    p = page({("table5", arm + rate, step): x for step, arms in steps.items() for arm, x in arms.items()})
+    first = [line.strip("| ").split(" | ")[3] for line in e006_report.starts(p)[2:-1]]
+    # +1 and +3 of the windows of 2: the mean of 4 tokens is 1, the residuals −1 and 1, √(2 · 2 / 1) / 4 = .5
+    assert first == ["–", "+2.000 ± 0.000", "+1.000 ± 0.500"]
+    lines = e006_report.tuned(p)
+    assert lines[0].split(" | ")[4:6] == ["minus untouched, in pieces", "minus copied rows, all weights"]
+    less = {cells[0]: cells[4:6] for cells in (line.strip("| ").split(" | ") for line in lines[2:-1])}
+    # seeds −1/4 and −3/4; windows −1 and −1 in the mean of the seeds
+    assert less[best] == ["-0.500 ± 0.250 (0.000)", "–"]
+    # against the copied rows with all weights: (1 + 1) / 4 and (2 + 0) / 4; windows 1.5 and .5, residuals ±.5
+    assert less[rows][1] == "+0.500 ± 0.000 (0.250)"
+    assert less["random rows"] == ["+1.500 ± 0.000 (0.000)", "+2.000 ± 0.250 (0.000)"]
+
+
+def test_table_4_is_the_first_pattern_minus_the_second():
+    bits = {
+        ("table4", "growing, mean 32", 0): [[2, 2]] * 2,
+        ("table4", "fixed, mean 32", 0): [[3, 5]] * 2,
+        ("table4", "shrinking, mean 32", 0): [[6, 6]] * 2,
+        ("table4", "growing, mean 32", 40): [[2, 2], [4, 2]],
+        ("table4", "fixed, mean 32", 40): [[1, 2], [2, 2]],
+        ("table4", "shrinking, mean 32", 40): [[3, 2], [4, 2]],
+    }
+    found = e006_report.ablation(page(bits))
+    assert found[found.index("") + 1 :] == [
+        "| bits per token | before | after 40 steps |",
+        "|---|---|---|",
+        "| growing minus fixed, mean 32 | -1.000 ± 0.500 | +0.375 ± 0.125 (0.375) |",  # seeds 1/4 and 2/4; windows 1.5, 0
+        "| shrinking minus fixed, mean 32 | +1.000 ± 0.500 | +0.500 ± 0.000 (0.500) |",  # 2/4 and 2/4; 2, 0
+        "| growing minus shrinking, mean 32 | -2.000 ± 0.000 | -0.125 ± 0.125 (0.125) |",  # −1/4 and 0; −.5, 0
+        "",
+    ]
+
+
+def test_tau_is_negative_where_fewer_bits_are_more_right():
+    """Of four evaluations' six pairs one is in the other order: (5 − 1) / 6."""
+    bits = {("table5", "a", step): [[2 * step, 1]] for step in range(4)}
+    falls = {key: [[right, 0]] for key, right in zip(bits, (9, 8, 6, 7), strict=True)}
+    rises = {key: [[right, 0]] for key, right in zip(bits, (6, 7, 9, 8), strict=True)}
+    down, up = (e006_report.direction(page(bits, right)) for right in (falls, rises))
+    assert "the 4 different evaluations" in down
+    assert "accuracy is -0.67: the fewer bits, the more are right" in down
+    assert "accuracy is 0.67: no order that is clear." in up
+
+
 def test_bits_of_the_untouched_model_are_those_of_its_own_scores(small, mini):
     windows, *rows = map(json.loads, (small / "results.jsonl").read_text(encoding="utf-8").splitlines())
     config = longformer_table5.get_config("debug").to_dict()

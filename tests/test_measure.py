@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,7 +15,8 @@ from lpe import costs, measure, stepwise, workdir
 from lpe import model as models
 from lpe.data import reading, sources, windows
 from lpe.data.document import Document
-from lpe.measuring import bench, mlm, needle, process, text
+from lpe.data.windows import Windows
+from lpe.measuring import bench, mlm, needle, page, process, text
 from lpe.models.bert import BertConfig
 
 TINY = BertConfig(
@@ -118,6 +120,55 @@ def test_agreement_is_one_where_short_inputs_are_kept(places, stream):
     same, other = plain.extend(max_length=64), plain.extend(max_length=64, position={"name": "interpolate"})
     found = [needle.agreement(m, plain, stream, trained=32, seed=0)["agreement"] for m in (same, other)]
     assert found[0] == pytest.approx(1.0, abs=1e-6) and found[1] < 0.9999
+
+
+def test_a_text_is_read_whole_or_its_first_piece_or_all_pieces(mini, monkeypatch):
+    """Three windows of two pieces of 126: the shapes of what the model is given."""
+    seen = []
+
+    def outputs(predict, params, mesh, batch):
+        seen.append(batch["input_ids"].shape)
+        return {"right": batch["labels"] > 0, "loss": np.zeros(batch["labels"].shape)}
+
+    monkeypatch.setattr(mlm.evaluate, "outputs", outputs)
+    cut = Windows(np.arange(3 * 252, dtype=np.int32).reshape(3, 252) % 400 + 5, np.full(3, 252), np.zeros(3, np.int32))
+    given = {}
+    for read in ("whole", "first", "pieces"):
+        seen.clear()
+        assert mlm.score(mini, cut, 254, read=read, examples=3)["count"] == 3
+        given[read] = (sum(rows for rows, _ in seen), {width for _, width in seen})
+    assert given == {"whole": (3, {254}), "first": (3, {128}), "pieces": (6, {128})}
+
+
+def test_tokens_a_second_are_those_of_the_timed_pass(monkeypatch):
+    """70 tokens of a model of 32 are two pieces of 30: what is read has 62, 32 or 64 tokens, never 70."""
+    read = []
+    recipe = SimpleNamespace(_replace=lambda **_: None)
+    model = SimpleNamespace(recipe=recipe, encode=lambda batch: read.append(batch["input_ids"].size) or np.zeros(1))
+    stream = SimpleNamespace(input=lambda length: np.zeros(length, np.int32))
+    monkeypatch.setattr(bench.costs, "of", lambda *_: SimpleNamespace(memory=0))
+    work = bench.Bench({"rounds": 1}, model, {}, stream, 32, 0)
+    for how, tokens, speed in (("whole", 62, "31"), ("first", 32, "16"), ("pieces", 64, "32")):
+        way = bench.Way(70, how, model, False)
+        read.clear()
+        bench._timed(work, [way])
+        assert sum(read) == 2 * tokens  # the pass that compiles, and the timed one
+        row = {"length": 70, "position": "copy", "attention": "full", "read": how, "quality": 0.5, "error": 0.1}
+        row |= {**bench._planned(work, way), "seconds": [9.0, 1.0, 2.0]}
+        line = page.text({"checkpoint": "x", "data": "y", "metric": "accuracy", "notes": []}, [row])
+        assert f" ± 10.0 % | 2.000 | {speed} |" in line
+
+
+def test_the_headline_table_has_medians_and_plans_without_weights(monkeypatch):
+    """A plan of 5.5 GB for a pass with a billion weights of 4 bytes leaves 1.5 GB."""
+    monkeypatch.setattr(e001_headline.costs, "of", lambda *_: costs.Cost(10**9, 5_500_000_000, 0, 0.0))
+    setting = e001_headline.setting(True)
+    plan = e001_headline.planned(setting, {"name": "full"}, 512)
+    assert plan == 1_500_000_000
+    row = {"attention": "dense", "length": 512, "plan": plan, "load_before": 1.0, "memory": 2 * 10**9}
+    found = {"rows": [row | {"seconds": [8.0, 2.0, 4.0], "cpu": [3.0, 20.0, 5.0]}], "speeches": {"512": 1}}
+    found["settings"] = {"checkpoint": "x", "n": 128, "weights": 4 * 10**9}
+    assert "| dense | 512 | 1 | 4.00 | 5.00 | 128 | 2.00 | 1.50 |" in e001_headline.table(found).splitlines()
 
 
 @pytest.fixture(scope="module")
