@@ -272,7 +272,9 @@ def main(argv: list[str]) -> None:
         intermediate_size=4 * FLAGS.hidden, max_position_embeddings=FLAGS.trained,
     )  # fmt: skip
     todo = cases(FLAGS.methods, cfg)
-    settings = {k: v for k, v in bench_encode.settings().items() if k != "torch"} | {"model": dataclasses.asdict(cfg)}
+    settings: dict[str, Any] = {k: v for k, v in bench_encode.settings().items() if k != "torch"} | {
+        "model": dataclasses.asdict(cfg)
+    }
     floors, rows = [], []
     old = json.loads((Path(FLAGS.out) / "results.json").read_text(encoding="utf-8")) if FLAGS.memory else None
     for length in lengths:

@@ -86,7 +86,7 @@ def cases(small: bool) -> dict[str, Case]:
     every = tuple(METHODS)
     if small:
         return {"bert-mini": Case("bert-mini", {2: 1}, ("copy",), ("copy",))}
-    sets = {1: 3, 2: 3, 4: 3, 8: 1}
+    sets = {1: 3, 2: 3, 4: 1, 8: 1}
     return {
         "minilm": Case(str(assets.path("minilm")), sets, every, every[:4]),
         "bert-mini": Case("bert-mini", dict.fromkeys(sets, SETS), every, every),
