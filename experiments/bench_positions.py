@@ -260,7 +260,7 @@ def claims(lengths: Sequence[int], rows: list[dict]) -> str:
             at = f"at {tokens:,}" + (f", over {other:,}" if other != tokens else "")
             what = {"seconds": "time", "bytes": "memory"}[c.what]
             lines.append(f"| {c.source} | {c.says} | {what}, {c.method} / {c.over}, {at} | {c.said} | {measured} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def main(argv: list[str]) -> None:
@@ -272,9 +272,8 @@ def main(argv: list[str]) -> None:
         intermediate_size=4 * FLAGS.hidden, max_position_embeddings=FLAGS.trained,
     )  # fmt: skip
     todo = cases(FLAGS.methods, cfg)
-    settings: dict[str, Any] = {k: v for k, v in bench_encode.settings().items() if k != "torch"} | {
-        "model": dataclasses.asdict(cfg)
-    }
+    settings: dict[str, Any] = {**bench_encode.settings(), "model": dataclasses.asdict(cfg)}
+    del settings["torch"]
     floors, rows = [], []
     old = json.loads((Path(FLAGS.out) / "results.json").read_text(encoding="utf-8")) if FLAGS.memory else None
     for length in lengths:
@@ -289,8 +288,8 @@ def main(argv: list[str]) -> None:
         print(table([at_length], new), flush=True)
         if FLAGS.out:  # after each length, as the longest takes most of the time
             (out := Path(FLAGS.out)).mkdir(parents=True, exist_ok=True)
-            results = {"settings": settings, "floors": floors, "rows": rows}
-            workdir.write(out / "results.json", json.dumps(results, indent=2) + "\n")
+            found = json.dumps({"settings": settings, "floors": floors, "rows": rows}, indent=2)
+            workdir.write(out / "results.json", found + "\n")
             workdir.write(out / "table.md", report)
     print(claims(lengths, rows))
 
