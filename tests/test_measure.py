@@ -147,7 +147,7 @@ def test_tokens_a_second_are_those_of_the_timed_pass(monkeypatch):
     model = SimpleNamespace(recipe=recipe, encode=lambda batch: read.append(batch["input_ids"].size) or np.zeros(1))
     stream = SimpleNamespace(input=lambda length: np.zeros(length, np.int32))
     monkeypatch.setattr(bench.costs, "of", lambda *_: SimpleNamespace(memory=0))
-    work = bench.Bench({"rounds": 1}, model, {}, stream, 32, 0)
+    work = bench.Bench({"rounds": 1}, model, {}, stream, 32, 0, {})
     for how, tokens, speed in (("whole", 62, "31"), ("first", 32, "16"), ("pieces", 64, "32")):
         way = bench.Way(70, how, model, False)
         read.clear()
