@@ -25,8 +25,8 @@ Result; the figures are in table.md.
   1. Not seen on these texts: MiniLM's default is above truncation at 2n and near it at 4n and 8n.
   2. In all three lengths reference row 1 with a pinned row 0 finds more than the default; on bert-mini it finds less.
   3. Not seen: with dense attention α = 0.1, random rows, copies and every interpolation find about as many as reading in pieces
-     at 2n; at 4n interpolation and random rows still do; at 8n interpolation falls below copies. On bert-mini interpolation ends
-     at chance, and random rows are the best, far below pieces.
+     at 2n; at 4n interpolation and random rows still do; at 8n interpolation falls below copies. On bert-mini interpolation
+     ends at chance, and random rows are the best, far below pieces.
   4. Copies with a window do: on bert-mini within .6 points of reading in pieces at every length, on MiniLM within the errors.
      Not alone: with a window `hierarchical` with α = 0.1 is within .8 points too.
   Agreement on short texts is 1 for what keeps the first n rows, .79 for interpolation at 8n, .04 for the naive form.
