@@ -158,8 +158,7 @@ def measure(todo: list[Case], cfg: BertConfig, length: int, rounds: int, fill: f
             continue
         run, facts = compiled(recipe, length)
         row.update(facts, seconds=[])
-        timer = timeit.Timer(run)
-        steps.append((row, timer, timer.autorange()[0]))  # warm, and as many as fill 0.2 s
+        steps.append((row, timer := timeit.Timer(run), timer.autorange()[0]))  # warm, and as many as fill 0.2 s
     products = bench_encode.products(cfg, length, train=True)
     floors, order, start = [], np.random.default_rng(0), time.monotonic()
     while len(floors) < rounds or time.monotonic() - start < fill:
